@@ -1,27 +1,22 @@
 /**
- * Runs an applet in WebAssembly, as `holdfast run` does: the same module, with its heap at the same
- * offset of linear memory, so the same pointers.
+ * Runs an applet in WebAssembly as `holdfast run` and `holdfast call` do: the same module, with its
+ * heaps at the same offsets of linear memory, so with the same pointers.
  *
- * Invariants: the applet is not trusted, and every argument of an import is checked. The heap
- * appears when the applet asks for it, above the volatile memory that it has then. What is stored
- * changes only by a commit, which is all or nothing.
+ * Invariants: the applet is not trusted: it reaches its heaps, the functions that it is granted and
+ * the WASI that it is given, and every argument of an import is checked. It runs on the thread that
+ * called it; one that does not return is ended with its worker.
  *
  * Only for a dedicated worker, as the store is.
  */
-import { LayoutMismatchError, UnsupportedError } from "./errors.js";
-import {
-  HEAP_BASE, HEAPS_END, LIMIT_DEFAULT, LIMIT_MAX, placeOf, WASM_PAGE_SIZE,
-} from "./layout.js";
-import { PAGE_SIZE, PageStore, type Phase } from "./page-store.js";
+import { AppletEndedError, UnsupportedError } from "./errors.js";
+import { Heaps, type HeapOptions } from "./heaps.js";
+import { HostFunctions, type HostFunction } from "./host-functions.js";
+import { type Durability } from "./page-store.js";
+import { Mailbox, type CallOptions } from "./mailbox.js";
 
 const MODULE = "holdfast";
-const RECORD_SIZE = 32;
-const FLAG_CREATED = 1n;
-
-/** What an import answers; those of `RequestStatus` in Holdfast. */
-const Status = {
-  ok: 0, notGranted: 1, limitReached: 2, unsupported: 4, memoryShape: 7, badRange: 12,
-} as const;
+/** The oldest import: a program that has it may rely on where its first heap is. */
+const OLD_IMPORT = "attach";
 
 /** WASI for the applet: an object of class `WASI` of `@bjorn3/browser_wasi_shim`, or one like it. */
 export interface Wasi {
@@ -31,14 +26,17 @@ export interface Wasi {
 }
 
 /** How an applet is run. */
-export interface RunOptions {
-  /** Name of the heap in this origin, and in the applet. */
-  readonly heap: string;
-  /** Bytes that the heap may have at most: whole pages of WebAssembly, up to `LIMIT_MAX`. */
-  readonly limit?: number;
+export interface RunOptions extends HeapOptions {
   readonly wasi: Wasi;
-  /** See `OpenOptions` of `PageStore`. */
-  readonly onPhase?: (phase: Phase) => void;
+  /** What the applet may call of its host, by name. */
+  readonly functions?: Readonly<Record<string, HostFunction>>;
+  /** Milliseconds that an asynchronous function of the host may take; 10,000 unless said. */
+  readonly functionTimeout?: number;
+  /**
+   * `strict`, unless said: what a call stored survives a power cut when its promise is fulfilled.
+   * `relaxed`: it survives the end of tab and browser, and a power cut only somewhat later.
+   */
+  readonly durability?: Durability;
 }
 
 /** What a run came to. */
@@ -48,189 +46,245 @@ export interface Run {
   readonly committedPages: number;
 }
 
-/**
- * Runs a module until it returns, and commits its heap, also where it trapped: the heap is what the
- * applet left, and the applet rolls an open transaction back when it opens the heap again.
- *
- * Throws what `PageStore.open` throws, `UnsupportedError` for a module that a page cannot run, and
- * the trap of one that trapped.
- */
-export async function run(module: WebAssembly.Module, options: RunOptions): Promise<Run> {
-  const limit = options.limit ?? LIMIT_DEFAULT;
-  if (!(limit > 0 && limit <= LIMIT_MAX) || limit % WASM_PAGE_SIZE !== 0) {
-    throw new RangeError(`limit must be a multiple of ${WASM_PAGE_SIZE}, ${LIMIT_MAX} at most`);
+/** Stack switching (JSPI), which TypeScript's library does not know yet. */
+interface StackSwitching {
+  readonly Suspending: new (call: (...rest: never[]) => unknown) => WebAssembly.ImportValue;
+  promising(call: WebAssembly.ExportValue): () => Promise<unknown>;
+}
+
+function stackSwitching(): StackSwitching | undefined {
+  return "Suspending" in WebAssembly ? (WebAssembly as unknown as StackSwitching) : undefined;
+}
+
+/** A module with its imports, that has not begun. */
+class Instance {
+  readonly heaps: Heaps;
+  readonly mailbox: Mailbox;
+  readonly functions: HostFunctions;
+  readonly #wasi: Wasi;
+  #exports: WebAssembly.Exports = {};
+
+  private constructor(heaps: Heaps, options: RunOptions) {
+    this.heaps = heaps;
+    this.mailbox = new Mailbox(() => heaps.memory!, () => heaps.commit());
+    this.functions = new HostFunctions(
+      options.functions ?? {}, () => heaps.memory!, options.functionTimeout);
+    this.#wasi = options.wasi;
   }
-  const store = await PageStore.open(options.heap, { size: limit, onPhase: options.onPhase });
-  try {
-    const base = place(store, limit);
-    const link = new HeapLink(store, options.heap, { base, limit });
+
+  static async create(module: WebAssembly.Module, options: RunOptions): Promise<Instance> {
+    const needed = WebAssembly.Module.imports(module);
+    const hasOldImports = needed.some(({ module: from, name }) => from === MODULE && name === OLD_IMPORT);
+    const heaps = await Heaps.open(options, options.durability ?? "strict", hasOldImports);
+    try {
+      const instance = new Instance(heaps, options);
+      await instance.#link(module, needed);
+      return instance;
+    } catch (error) {
+      heaps.close();
+      throw error;
+    }
+  }
+
+  async #link(
+    module: WebAssembly.Module, needed: readonly WebAssembly.ModuleImportDescriptor[],
+  ): Promise<void> {
+    const { Suspending } = stackSwitching() ?? {};
+    const waiting = { ...this.mailbox.imports, ...this.functions.imports };
+    const offered: WebAssembly.ModuleImports = {
+      ...this.heaps.imports, ...waiting, arena: () => 0n };
+    if (Suspending !== undefined) {
+      for (const name of ["receive", "send", "host_call"]) {
+        offered[name] = new Suspending(waiting[name] as (...rest: never[]) => unknown);
+      }
+    }
     const imports: WebAssembly.Imports = {
-      [MODULE]: link.imports,
-      wasi_snapshot_preview1: options.wasi.wasiImport as WebAssembly.ModuleImports,
+      [MODULE]: offered,
+      wasi_snapshot_preview1: this.#wasi.wasiImport as WebAssembly.ModuleImports,
     };
-    for (const { module: from, name } of WebAssembly.Module.imports(module)) {
+    for (const { module: from, name } of needed) {
       // Only what is offered, not what every object of JavaScript has besides.
       if (!Object.hasOwn(imports, from) || !Object.hasOwn(imports[from]!, name)) {
         throw new UnsupportedError(`the applet needs ${from}.${name}, which a page does not offer`);
       }
     }
-    const instance = await WebAssembly.instantiate(module, imports);
-    if (!(instance.exports.memory instanceof WebAssembly.Memory)) {
+    const { exports } = await WebAssembly.instantiate(module, imports);
+    if (!(exports.memory instanceof WebAssembly.Memory)) {
       throw new UnsupportedError("the applet exports no memory");
     }
-    link.memory = instance.exports.memory;
+    if (typeof exports._start !== "function") {
+      throw new UnsupportedError("the applet exports no _start; build it for wasm32-wasip1");
+    }
+    this.heaps.memory = exports.memory;
+    this.#exports = exports;
+  }
+
+  /** Runs to the end; the exit code. */
+  async start(): Promise<number> {
+    const switching = stackSwitching();
+    if (switching === undefined) return this.#wasi.start({ exports: this.#exports } as never);
+    let ended: Promise<unknown> | undefined;
+    const begin = () => { ended = switching.promising(this.#exports._start!)(); };
+    // The shim learns the memory, and begins; what it waits for is our own.
+    const code = this.#wasi.start({ exports: { ...this.#exports, _start: begin } } as never);
+    try {
+      await ended;
+      return code;
+    } catch (error) {
+      // As the shim tells an exit.
+      const { code: exitCode } = error as { code?: unknown };
+      if (typeof exitCode === "number" && !(error instanceof WebAssembly.RuntimeError)) return exitCode;
+      throw error;
+    }
+  }
+}
+
+/**
+ * Runs a module until it returns, and commits its heaps, also where it trapped: a heap is what the
+ * applet left, and the applet rolls an open transaction back when it opens the heap again. One that
+ * serves calls is told to return.
+ *
+ * Throws what `PageStore.open` throws, `UnsupportedError` for a module that a page cannot run, and
+ * the trap of one that trapped.
+ */
+export async function run(module: WebAssembly.Module, options: RunOptions): Promise<Run> {
+  const instance = await Instance.create(module, options);
+  try {
+    instance.mailbox.end();
     let exitCode: number;
     try {
-      exitCode = options.wasi.start(instance as never);
+      exitCode = await instance.start();
     } finally {
-      link.commit();
+      instance.heaps.commit();
     }
-    return { exitCode, committedPages: link.committedPages };
+    return { exitCode, committedPages: instance.heaps.committedPages };
   } finally {
-    store.close();
+    instance.heaps.close();
   }
 }
 
-/** Where the heap is to lie: where its pointers lead, or at `HEAP_BASE` if it has none. */
-function place(store: PageStore, limit: number): number {
-  const head = new Uint8Array(PAGE_SIZE);
-  store.readHead(head);
-  const base = placeOf(head) ?? HEAP_BASE;
-  if (base < HEAP_BASE || base % WASM_PAGE_SIZE !== 0 || base + limit > HEAPS_END) {
-    throw new LayoutMismatchError(`the heap lies at ${base}, where a page has room for \
-${Math.max(0, HEAPS_END - base)} bytes; choose no larger limit`);
-  }
-  return base;
-}
+/** A running applet that serves calls. */
+export class Applet {
+  readonly #instance: Instance;
+  readonly #ended: Promise<number>;
+  #checkpoint: ReturnType<typeof setTimeout> | undefined;
+  #isClosed = false;
 
-/** The heap of a running applet, and the imports with which the applet reaches it. */
-class HeapLink {
-  memory: WebAssembly.Memory | undefined;
-  committedPages = 0;
-  readonly #store: PageStore;
-  readonly #name: string;
-  readonly #base: number;
-  readonly #limit: number;
-  /** Bytes of the heap that may be used now; 0 until the applet has asked for it. */
-  #backed = 0;
-  /** The heap as it is stored. */
-  #stored = new Uint8Array();
-
-  constructor(store: PageStore, name: string, range: { base: number; limit: number }) {
-    this.#store = store;
-    this.#name = name;
-    this.#base = range.base;
-    this.#limit = range.limit;
+  private constructor(instance: Instance) {
+    this.#instance = instance;
+    this.#ended = instance.start();
   }
 
-  readonly imports: WebAssembly.ModuleImports = {
-    heap_open: (name: number, bytes: number, out: number) => {
-      if (bytes !== 0 && this.#text(name >>> 0, bytes >>> 0) !== this.#name) {
-        return -Status.notGranted;
-      }
-      return -this.#open(out >>> 0);
-    },
-    attach: (out: number) => this.#open(out >>> 0),
-    heap_grow: (heap: number, bytes: bigint) => this.#grow(heap, bytes),
-    grow: (bytes: bigint) => this.#grow(0, bytes),
-    heap_commit: (heap: number, level: number) => this.#commitFor(heap, level),
-    commit: (level: number) => this.#commitFor(0, level),
-    heap_rollback: (heap: number) => this.#rollback(heap),
-    rollback: () => this.#rollback(0),
-  };
-
-  /** Makes durable what differs from what is stored. */
-  commit(): void {
-    const heap = this.#heap();
-    const pages = changedPages(heap, this.#stored);
-    this.#store.commit(heap, pages);
-    for (const page of pages) {
-      const from = page * PAGE_SIZE;
-      this.#stored.set(heap.subarray(from, from + PAGE_SIZE), from);
+  /**
+   * Starts an applet, and waits until it serves. Throws what `run` throws, and an
+   * `UnsupportedError` where the browser has no stack switching (JSPI; Chrome has it from 137 on).
+   */
+  static async open(module: WebAssembly.Module, options: RunOptions): Promise<Applet> {
+    if (stackSwitching() === undefined) {
+      throw new UnsupportedError("calls need a browser with stack switching (JSPI); run() needs none");
     }
-    this.committedPages += pages.length;
+    const instance = await Instance.create(module, options);
+    const applet = new Applet(instance);
+    applet.#ended.then(
+      (code) => instance.mailbox.fail(new AppletEndedError(`the applet ended with code ${code}`)),
+      (cause) => instance.mailbox.fail(new AppletEndedError("the applet trapped", { cause })),
+    );
+    try {
+      await instance.mailbox.ready;
+      return applet;
+    } catch (error) {
+      await applet.close();
+      throw error;
+    }
   }
 
-  /** A view on the heap, until linear memory grows. */
-  #heap(): Uint8Array {
-    if (this.#backed === 0) return new Uint8Array();
-    return new Uint8Array(this.memory!.buffer, this.#base, this.#backed);
+  /** The names of its functions. */
+  get exports(): readonly string[] {
+    return this.#instance.mailbox.exports;
   }
 
-  /** What the applet has at a place, where it has that place. */
-  #text(at: number, bytes: number): string | undefined {
-    const buffer = this.memory!.buffer;
-    if (at + bytes > buffer.byteLength) return undefined;
-    return new TextDecoder().decode(new Uint8Array(buffer, at, bytes));
+  /** Pages that its commits wrote so far. */
+  get committedPages(): number {
+    return this.#instance.heaps.committedPages;
   }
 
-  #open(out: number): number {
-    if (out + RECORD_SIZE > this.memory!.buffer.byteLength) return Status.badRange;
-    const isCreated = this.#store.length === 0;
-    if (this.#backed === 0) {
-      const missing = this.#base + this.#limit - this.memory!.buffer.byteLength;
-      if (this.memory!.buffer.byteLength > HEAP_BASE) return Status.memoryShape;
+  /**
+   * Calls a function, after the calls before it; its result, when what it stored is committed.
+   * Rejects with a `CallError` where the function failed, an `AppletEndedError` where the applet did,
+   * and a `QuotaError` where there is no room for the commit, which the next one tries again.
+   */
+  async call(name: string, input: Uint8Array | string = "", options: CallOptions = {}): Promise<Uint8Array> {
+    if (this.#instance.functions.isRunning) {
+      throw new Error("a function of the host called the applet that it runs for; return first");
+    }
+    const bytes = typeof input === "string" ? new TextEncoder().encode(input) : input;
+    try {
+      return await this.#instance.mailbox.call(name, bytes, options);
+    } finally {
+      this.#scheduleCheckpoint();
+    }
+  }
+
+  /** The bytes of a heap, to be read between calls: a view that ends with the next call. */
+  heap(name?: string): Uint8Array {
+    const { heaps } = this.#instance;
+    const heap = heaps.find(name);
+    if (heap === undefined) throw new RangeError(`the applet was granted no heap ${name}`);
+    return heap.bytes(heaps.memory!);
+  }
+
+  /** Where a heap begins in the applet's memory, which is what its pointers count from 0. */
+  heapBase(name?: string): number {
+    const heap = this.#instance.heaps.find(name);
+    if (heap === undefined) throw new RangeError(`the applet was granted no heap ${name}`);
+    return heap.base;
+  }
+
+  /** How many pages of its heaps differ from what is stored. */
+  get changedPages(): number {
+    const { all, memory } = this.#instance.heaps;
+    return all.reduce((sum, heap) => sum + heap.changedPages(memory!).length, 0);
+  }
+
+  /** Commits what was stored outside of calls; returns how many pages. */
+  commit(durability?: Durability): number {
+    return this.#instance.heaps.commit(durability);
+  }
+
+  /** Tells the applet to return, commits, and releases its heaps; the exit code, if it returned. */
+  async close(): Promise<number | undefined> {
+    if (this.#isClosed) return undefined;
+    this.#isClosed = true;
+    clearTimeout(this.#checkpoint);
+    this.#instance.mailbox.end();
+    try {
+      return await this.#ended;
+    } catch {
+      // Its calls were told.
+      return undefined;
+    } finally {
       try {
-        this.memory!.grow(missing / WASM_PAGE_SIZE);
-      } catch {
-        return Status.memoryShape;
-      }
-      this.#backed = Math.max(WASM_PAGE_SIZE, wholePages(this.#store.length));
-      this.#store.read(this.#heap());
-      this.#stored = this.#heap().slice();
-    }
-    const record = new DataView(this.memory!.buffer, out, RECORD_SIZE);
-    record.setBigUint64(0, BigInt(this.#base), true);
-    record.setBigUint64(8, BigInt(this.#backed), true);
-    record.setBigUint64(16, BigInt(this.#limit), true);
-    record.setBigUint64(24, isCreated ? FLAG_CREATED : 0n, true);
-    return Status.ok;
-  }
-
-  #grow(heap: number, atLeast: bigint): bigint {
-    if (heap !== 0 || this.#backed === 0) return BigInt(-Status.notGranted);
-    if (atLeast < 0n || atLeast > BigInt(this.#limit)) return BigInt(-Status.limitReached);
-    const bytes = wholePages(Number(atLeast));
-    if (bytes > this.#backed) {
-      const stored = new Uint8Array(bytes);
-      stored.set(this.#stored);
-      [this.#backed, this.#stored] = [bytes, stored];
-    }
-    return BigInt(this.#backed);
-  }
-
-  #commitFor(heap: number, level: number): number {
-    if (heap !== 0 || this.#backed === 0) return Status.notGranted;
-    if (level < 0 || level > 2) return Status.unsupported;
-    this.commit();
-    return Status.ok;
-  }
-
-  /** Nothing: a heap takes its open transaction back itself, and other stores count as made. */
-  #rollback(heap: number): number {
-    return heap !== 0 || this.#backed === 0 ? Status.notGranted : Status.ok;
-  }
-}
-
-function wholePages(bytes: number): number {
-  return Math.ceil(bytes / WASM_PAGE_SIZE) * WASM_PAGE_SIZE;
-}
-
-/** The numbers of the pages in which two heaps of one length differ. */
-function changedPages(heap: Uint8Array, stored: Uint8Array): number[] {
-  const words = (bytes: Uint8Array) =>
-    new Int32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
-  const [ours, theirs] = [words(heap), words(stored)];
-  const pageWords = PAGE_SIZE / 4;
-  const pages = [];
-  for (let page = 0; page * pageWords < ours.length; page++) {
-    const end = (page + 1) * pageWords;
-    for (let i = page * pageWords; i < end; i++) {
-      if (ours[i] !== theirs[i]) {
-        pages.push(page);
-        break;
+        this.#instance.heaps.commit();
+      } finally {
+        this.#instance.heaps.close();
       }
     }
   }
-  return pages;
+
+  /** Brings commits home while nothing is called. */
+  #scheduleCheckpoint(): void {
+    clearTimeout(this.#checkpoint);
+    if (this.#isClosed) return;
+    this.#checkpoint = setTimeout(() => {
+      for (const { store, isReadOnly } of this.#instance.heaps.all) {
+        try {
+          if (!isReadOnly) store.checkpoint();
+        } catch {
+          // The commits stand in the journal; what failed fails again with the next commit.
+        }
+      }
+    }, CHECKPOINT_AFTER_MS);
+  }
 }
+
+const CHECKPOINT_AFTER_MS = 200;

@@ -18,7 +18,7 @@ export class ExistsError extends Error {
   override name = "ExistsError";
 }
 
-/** The applet needs something that a page does not offer. */
+/** The applet needs something that a page or this browser does not offer. */
 export class UnsupportedError extends Error {
   override name = "UnsupportedError";
 }
@@ -26,4 +26,22 @@ export class UnsupportedError extends Error {
 /** The browser grants no more storage; the last commit stands. */
 export class QuotaError extends Error {
   override name = "QuotaError";
+}
+
+/** The applet's function failed: its code, which is not 0, and its words. */
+export class CallError extends Error {
+  override name = "CallError";
+  constructor(readonly code: number, message: string) {
+    super(message);
+  }
+}
+
+/** The applet returned or trapped (then `cause` is the trap); what it had committed stands. */
+export class AppletEndedError extends Error {
+  override name = "AppletEndedError";
+}
+
+/** The tab that ran the applet is gone; whether the call was made is not known. */
+export class OwnerLostError extends Error {
+  override name = "OwnerLostError";
 }

@@ -1,4 +1,6 @@
 // All tests in one process, one after the other: each has the machine and its browser for itself.
 import "./page-store.test.mjs";
 import "./applet.test.mjs";
+import "./refusals.test.mjs";
+import "./several.test.mjs";
 import "./transfer.test.mjs";

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { KILLS, kill, tab } from "./browser.mjs";
+import { PHASES } from "./page-store.test.mjs";
 
 const MIB = 2 ** 20;
 
@@ -43,25 +44,72 @@ test("what a crashed applet had open is rolled back at its next run", async () =
 
 // Guarantee: web/applet-kill
 test("a browser killed in a commit of an applet leaves each entry or nothing of it", async () => {
-  const phases = ["journalled", "sealed", "home", "retired"];
   const names = [];
   for (let round = 0; round < KILLS; round++) {
-    const phase = phases[round % 4];
+    const phase = PHASES[round % PHASES.length];
     const { step } = await guestbook();
     const args = ["add", `guest${round}`];
     const found = await step("run", { applet: "guestbook", args, limit: 16 * MIB, phase });
     assert.equal(found, "stalled");
     await kill();
-    if (phase !== "journalled") names.push(args[1]);
+    if (phase !== "written") names.push(args[1]);
   }
   const listed = (await (await guestbook()).call("list")).lines.join("\n");
   assert.deepEqual(listed.match(/guest\d+/g), names);
 });
 
-// Guarantee: web/unsupported
-test("an applet that serves calls is an UnsupportedError", async () => {
+// Guarantee: web/calls
+test("an applet that serves answers calls, one after the other, and keeps its heap", async () => {
+  const first = await tab();
+  const names = ["echo", "reverse", "upper", "count", "numbers"];
+  assert.deepEqual(await first.step("serve", { applet: "echo" }), names);
+  assert.equal(await first.step("call", { name: "echo", input: "hello" }), "hello");
+  const inputs = Array.from({ length: 20 }, (_, i) => `number ${i}`);
+  const reversed = inputs.map((input) => [...input].reverse().join(""));
+  assert.deepEqual(await first.step("callAtOnce", { name: "reverse", inputs }), reversed);
+  for (const count of [1, 2, 3]) {
+    const output = await first.step("call", { name: "count", input: "" });
+    assert.equal(output.charCodeAt(0), count);
+  }
+  assert.equal(await first.step("call", { name: "upper", input: "" }), "CallError");
+  assert.equal(await first.step("call", { name: "lower", input: "" }), "UnsupportedError");
+  // The call returned, so its commit is there: the tab ends without a word.
+  await first.page.close();
+  const second = await tab();
+  await second.step("serve", { applet: "echo", wait: true });
+  assert.equal((await second.step("call", { name: "count", input: "" })).charCodeAt(0), 4);
+  assert.equal(await second.step("stop"), 0);
+  assert.equal(await second.step("call", { name: "count", input: "" }), "AppletEndedError");
+});
+
+// Guarantee: web/streams
+test("a streaming result comes in parts, and can be ended", async () => {
   const { step } = await tab();
-  assert.equal(await step("run", { applet: "echo", args: [] }), "UnsupportedError");
+  await step("serve", { applet: "echo" });
+  const all = await step("stream", { name: "numbers", input: "100", most: 1000 });
+  assert.deepEqual(all, { chunks: 100, last: "100", ended: "ended" });
+  const some = await step("stream", { name: "numbers", input: "100000000", most: 5 });
+  assert.deepEqual(some, { chunks: 5, last: "5", ended: "AbortError" });
+  assert.equal(await step("call", { name: "echo", input: "still there" }), "still there");
+});
+
+// Guarantee: web/host-functions
+test("an applet calls the functions of its host, which may take their time, and no others", async () => {
+  const { step } = await tab();
+  await step("serve", { applet: "plugin", heaps: [], functionTimeout: 200 });
+  assert.match(await step("call", { name: "count_vowels", input: "a house" }), /4/);
+  assert.match(await step("call", { name: "count_vowels", input: "oh" }), /5/);
+  assert.equal((await step("logged")).length > 0, true);
+  // A function that hangs is given up; the applet goes on.
+  assert.equal(await step("call", { name: "title", input: "http://127.0.0.1/" }), "CallError");
+  assert.match(await step("call", { name: "count_vowels", input: "oh" }), /6/);
+});
+
+// Guarantee: web/unsupported
+test("an applet that is no program for a page is an UnsupportedError", async () => {
+  const { step } = await tab();
+  assert.equal(await step("serve", { applet: "guestbook" }), "UnsupportedError");
+  assert.equal((await step("run", { applet: "echo", args: [] })).exitCode, 0, "it is told to end");
 });
 
 // Guarantee: web/layout

@@ -70,6 +70,12 @@ export async function tab() {
     worker.onmessage = ({ data }) => done(data.error ?? data.ok);
     worker.postMessage(message);
   }), { step: name, ...rest });
-  return { page, step };
+  /** Has the origin get so many bytes of storage. */
+  const grant = async (quotaSize) => {
+    const session = await page.createCDPSession();
+    const { origin } = new URL(page.url());
+    await session.send("Storage.overrideQuotaForOrigin", { origin, quotaSize });
+  };
+  return { page, step, grant };
 }
 

@@ -1,39 +1,74 @@
-// Drives a real Chromium: what a reload, a second tab and a killed browser leave of a heap.
+// Drives a real Chromium: what a reload, other tabs and a killed browser leave of a heap.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { KILLS, kill, tab } from "./browser.mjs";
+
+/** The steps behind which the browser is killed; behind the first one nothing is committed. */
+export const PHASES = ["written", "committed", "sealed", "home", "reset"];
 
 // Guarantee: web/commit
 test("a commit is there after a reload, and nothing else is", async () => {
   const first = await tab();
   assert.equal(await first.step("open"), null);
   assert.deepEqual(await first.step("values"), [0]);
-  assert.equal(await first.step("commit", { value: 7 }), null);
+  assert.equal(await first.step("commit", { value: 7 }), 64);
   await first.page.close();
   const second = await tab();
   assert.equal(await second.step("open"), null);
   assert.deepEqual(await second.step("values"), [7]);
 });
 
+// Guarantee: web/commit
+test("many commits leave what they made, also over checkpoints", async () => {
+  const { step } = await tab();
+  assert.equal(await step("open"), null);
+  assert.equal(await step("commitOneByOne", { count: 300 }), true);
+  assert.equal(await step("commit", { value: 3 }), 64);
+  assert.equal(await step("close"), null);
+  assert.equal(await step("open"), null);
+  assert.equal(await step("commitOneByOne", { count: 200 }), true);
+});
+
 // Guarantee: web/locked
-test("a second tab gets a LockedError", async () => {
+test("a second tab gets a LockedError, or waits until the first one is gone", async () => {
   const first = await tab();
   assert.equal(await first.step("open"), null);
+  assert.equal(await first.step("commit", { value: 5 }), 64);
+  const second = await tab();
+  assert.equal(await second.step("open"), "LockedError");
+  const waiting = second.step("open", { wait: true });
+  await first.page.close();
+  assert.equal(await waiting, null);
+  assert.deepEqual(await second.step("values"), [5]);
+});
+
+// Guarantee: web/readers
+test("several tabs read a heap, while none may write", async () => {
+  const [first, second, third] = [await tab(), await tab(), await tab()];
+  assert.equal(await first.step("open"), null);
+  assert.equal(await first.step("commit", { value: 9 }), 64);
+  assert.equal(await second.step("open", { access: "read-only" }), "LockedError");
+  // What is committed and not at home is read, too.
+  await first.page.close();
+  for (const { step } of [second, third]) {
+    assert.equal(await step("open", { access: "read-only", wait: true }), null);
+    assert.deepEqual(await step("values"), [9]);
+    assert.equal(await step("commit", { value: 1 }), "Error");
+  }
   assert.equal(await (await tab()).step("open"), "LockedError");
 });
 
 // Guarantee: web/kill
 test("a browser killed between the steps of a commit leaves all or nothing of it", async () => {
-  const phases = ["journalled", "sealed", "home", "retired"];
   let expected = 0;
   for (let round = 0; round < KILLS; round++) {
     const { step } = await tab();
     assert.equal(await step("open"), null);
     assert.deepEqual(await step("values"), [expected], `before kill ${round}`);
-    const [phase, value] = [phases[round % 4], 1 + (round % 250)];
+    const [phase, value] = [PHASES[round % PHASES.length], 1 + (round % 250)];
     assert.equal(await step("stall", { value, phase }), "stalled");
     await kill();
-    if (phase !== "journalled") expected = value;
+    if (phase !== "written") expected = value;
   }
   const { step } = await tab();
   assert.equal(await step("open"), null);
@@ -47,6 +82,11 @@ test("a damaged sealed journal is a CorruptError", async () => {
   assert.equal(await first.step("stall", { value: 3, phase: "sealed" }), "stalled");
   await kill();
   const second = await tab();
-  assert.equal(await second.step("damage"), null);
-  assert.equal(await second.step("open"), "CorruptError");
+  for (const at of [4, 8, 4096, 4096 + 12, 3 * 4096]) {
+    assert.equal(await second.step("damage", { file: "journal", at }), null);
+    assert.equal(await second.step("open"), "CorruptError", `byte ${at}`);
+    assert.equal(await second.step("damage", { file: "journal", at }), null);
+  }
+  assert.equal(await second.step("open"), null);
+  assert.deepEqual(await second.step("values"), [3]);
 });

@@ -1,59 +1,153 @@
 // Runs one step of a test in a dedicated worker: what only a worker may do.
-import { exportHeap, importHeap, PAGE_SIZE, PageStore, run } from "/dist/index.js";
+import {
+  Applet, exportHeap, HostFailure, importHeap, PAGE_SIZE, PageStore, run, SharedApplet,
+} from "/dist/index.js";
 import { ConsoleStdout, WASI } from "/node_modules/@bjorn3/browser_wasi_shim/dist/index.js";
 
 const PAGES = 64;
 const size = PAGES * PAGE_SIZE;
 const heap = new Uint8Array(size);
-let store;
+let store, applet, shared;
+const logged = [];
+
+/** Stands still behind a step of a commit until the browser is killed. */
+const standStill = (phase) => phase && ((now) => {
+  if (now !== phase) return;
+  postMessage({ ok: "stalled" });
+  for (;;);
+});
+
+/** What an applet needs of WASI; what it prints goes to `lines`. */
+function shim(name, args, lines) {
+  const print = ConsoleStdout.lineBuffered((line) => lines.push(line));
+  return new WASI([name, ...args], [], [print, print, print]);
+}
+const compile = (name) => WebAssembly.compileStreaming(fetch(`/applets/${name}.wasm`));
+const bytesOf = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+
+const values = new Map();
+/** What the tests' applets may call of their host. */
+const functions = {
+  log: (line) => void logged.push(new TextDecoder().decode(line)),
+  kv_get: async (key) => {
+    const value = values.get(new TextDecoder().decode(key));
+    if (value === undefined) throw new HostFailure(404, "there is no such key");
+    return value;
+  },
+  kv_set: (both) => {
+    const [key, ...value] = new TextDecoder().decode(both).split("\0");
+    values.set(key, new TextEncoder().encode(value.join("\0")));
+  },
+  http_get: () => new Promise(() => {}),
+};
 
 const steps = {
-  async open() {
-    store = await PageStore.open("heap", { size });
+  async open({ access, wait }) {
+    store = await PageStore.open("heap", { size, access, wait });
     store.read(heap);
   },
+  close: () => store.close(),
   /** The values of all pages, which one commit made the same. */
   values: () => [...new Set(Array.from({ length: PAGES }, (_, i) => heap[i * PAGE_SIZE]))],
-  commit({ value }) {
+  commit({ value, durability }) {
     heap.fill(value);
-    store.commit(heap, Array.from({ length: PAGES }, (_, i) => i));
+    return store.commit(heap, Array.from({ length: PAGES }, (_, i) => i), durability);
   },
-  /** Commits, and stands still behind `phase` until the browser is killed. */
+  /** Commits, checkpoints, and stands still behind `phase` until the browser is killed. */
   async stall({ value, phase }) {
     store.close();
-    const onPhase = (now) => {
-      if (now !== phase) return;
-      postMessage({ ok: "stalled" });
-      for (;;);
-    };
-    store = await PageStore.open("heap", { size, onPhase });
-    steps.commit({ value });
+    store = await PageStore.open("heap", { size, onPhase: standStill(phase) });
+    heap.fill(value);
+    store.commit(heap, Array.from({ length: PAGES }, (_, i) => i));
+    store.checkpoint();
+  },
+  /** Commits one page after the other, of which each has its own value; what a fresh handle reads. */
+  async commitOneByOne({ count }) {
+    for (let i = 0; i < count; i++) {
+      const page = (i * 7) % PAGES;
+      heap.fill(i, page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
+      store.commit(heap, [page], i % 2 ? "strict" : "relaxed");
+    }
+    store.abandon();
+    store = await PageStore.open("heap", { size });
+    const read = new Uint8Array(size).fill(0xee);
+    store.read(read);
+    return read.every((byte, at) => byte === heap[at]);
   },
   /**
    * Runs an applet with arguments; what it printed, its exit code, and the pages of its commits.
    * With `phase` it stands still behind that step of its commit until the browser is killed.
    */
-  async run({ applet, args, limit, phase }) {
+  async run({ applet: name, args, limit, phase, heaps = name }) {
     const lines = [];
-    const print = ConsoleStdout.lineBuffered((line) => lines.push(line));
-    const onPhase = phase && ((now) => {
-      if (now !== phase) return;
-      postMessage({ ok: "stalled" });
-      for (;;);
-    });
-    // An earlier commit is finished first: its steps are not those to stand still behind.
-    if (phase) (await PageStore.open(applet, { size: limit })).close();
-    const module = await WebAssembly.compileStreaming(fetch(`/applets/${applet}.wasm`));
-    const wasi = new WASI([applet, ...args], [], [print, print, print]);
-    return { lines, ...await run(module, { heap: applet, limit, wasi, onPhase }) };
+    // A checkpoint that was begun is ended first: its steps are not those to stand still behind.
+    if (phase) (await PageStore.open(name, { size: limit })).close();
+    const options = { heap: heaps, limit, wasi: shim(name, args, lines), onPhase: standStill(phase) };
+    return { ...await run(await compile(name), options), lines };
   },
+  /** Starts an applet that serves. */
+  async serve({ applet: name, heaps = name, durability, functionTimeout, wait }) {
+    const wasi = shim(name, [], []);
+    applet = await Applet.open(await compile(name), {
+      heap: heaps, wasi, durability, functions, functionTimeout, wait, limit: 16 * 2 ** 20 });
+    return applet.exports;
+  },
+  async call({ name, input }) {
+    const output = await applet.call(name, input);
+    return new TextDecoder("latin1").decode(output);
+  },
+  /** The parts of a streaming result, of which it takes so many. */
+  async stream({ name, input, most }) {
+    const [chunks, control] = [[], new AbortController()];
+    const onChunk = async (bytes) => {
+      await new Promise((done) => setTimeout(done));
+      if (chunks.push(new TextDecoder().decode(bytes)) === most) control.abort();
+    };
+    const ended = await applet.call(name, input, { onChunk, signal: control.signal })
+      .then(() => "ended", (error) => error.name);
+    return { chunks: chunks.length, last: chunks.at(-1), ended };
+  },
+  /** Several calls that do not wait for one another. */
+  async callAtOnce({ name, inputs }) {
+    const outputs = await Promise.all(inputs.map((input) => applet.call(name, input)));
+    return outputs.map((output) => new TextDecoder().decode(output));
+  },
+  logged: () => logged,
+  /** Shares an applet that serves with the other tabs. */
+  async share({ applet: name }) {
+    shared = await SharedApplet.open(name, async () => Applet.open(await compile(name), {
+      heap: name, wasi: shim(name, [], []), functions, wait: true, limit: 16 * 2 ** 20 }));
+    return shared.isOwner;
+  },
+  async sharedCall({ name, input }) {
+    return new TextDecoder("latin1").decode(await shared.call(name, input));
+  },
+  isOwner: () => shared.isOwner,
+  unshare: () => shared.close(),
+  stop: async () => (await applet.close()) ?? null,
   async importHeap({ name, base64 }) {
-    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
-    await importHeap(name, new Blob([bytes]));
+    await importHeap(name, new Blob([bytesOf(base64)]));
   },
   async exportHeap({ name, limit }) {
     const bytes = new Uint8Array(await (await exportHeap(name, limit)).arrayBuffer());
     return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+  },
+  /** Has the browser refuse files, as some do in private windows. */
+  refuseFiles() {
+    navigator.storage.getDirectory = () =>
+      Promise.reject(new DOMException("it is not allowed", "SecurityError"));
+  },
+  /** Has a flush fail, as a broken disk has it. */
+  breakDisk() {
+    FileSystemSyncAccessHandle.prototype.flush = () => {
+      throw new DOMException("the disk is broken", "InvalidStateError");
+    };
+  },
+  /** Has the browser be one without stack switching, or without modules with two memories. */
+  without({ what }) {
+    if (what === "JSPI") delete WebAssembly.Suspending;
+    else WebAssembly.Module = new Proxy(WebAssembly.Module, {
+      construct() { throw new WebAssembly.CompileError(what); } });
   },
   /** Has the heap say that its pointers lead to another place. */
   async setBase({ name, base }) {
@@ -64,16 +158,16 @@ const steps = {
     moved.commit(bytes, [0]);
     moved.close();
   },
-  /** Changes a byte in the body of the journal. */
-  async damage() {
+  /** Changes a byte of a file of the heap. */
+  async damage({ file, at }) {
     const root = await navigator.storage.getDirectory();
     const folder = await root.getDirectoryHandle("heap");
-    const journal = await (await folder.getFileHandle("journal")).createSyncAccessHandle();
+    const handle = await (await folder.getFileHandle(file)).createSyncAccessHandle();
     const byte = new Uint8Array(1);
-    journal.read(byte, { at: 2 * PAGE_SIZE });
+    handle.read(byte, { at });
     byte[0] ^= 1;
-    journal.write(byte, { at: 2 * PAGE_SIZE });
-    journal.close();
+    handle.write(byte, { at });
+    handle.close();
   },
 };
 
@@ -81,7 +175,8 @@ onmessage = async ({ data: { step, ...rest } }) => {
   try {
     postMessage({ ok: (await steps[step](rest)) ?? null });
   } catch (error) {
-    postMessage({ error: error.name });
+    if (!error.name?.endsWith("Error")) console.error(error);
+    postMessage({ error: error.name, message: error.message });
   }
 };
 postMessage({ ok: "ready" });

@@ -17,7 +17,7 @@ const INSTALL_TIMEOUT_S: u32 = 5 * 60;
 const TEST_TIMEOUT_S: u32 = 3 * 60;
 
 /// The applets that its tests run.
-const APPLETS: [&str; 2] = ["guestbook", "echo"];
+const APPLETS: [&str; 4] = ["guestbook", "echo", "plugin", "ledgers"];
 
 /// `cargo xtask web`.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {

@@ -1,0 +1,14 @@
+// Builds the package into `dist`: TypeScript, the module that finds changed pages, and the one file
+// of `hash-wasm` (a worker has no import map, by which it could be found under its name).
+import { execFileSync } from "node:child_process";
+import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
+import wabt from "wabt";
+
+execFileSync("node_modules/.bin/tsc", { stdio: "inherit" });
+copyFileSync("node_modules/hash-wasm/dist/index.esm.min.js", "dist/hash-wasm.js");
+const name = "src/changed.wat";
+const { parseWat } = await wabt();
+const module = parseWat(name, readFileSync(name, "utf8"), { multi_memory: true, simd: true });
+const bytes = Buffer.from(module.toBinary({}).buffer).toString("base64");
+const decoded = `Uint8Array.from(atob("${bytes}"), (letter) => letter.charCodeAt(0))`;
+writeFileSync("dist/changed-wasm.js", `export const CHANGED = ${decoded};\n`);

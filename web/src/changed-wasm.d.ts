@@ -1,0 +1,2 @@
+/** The build makes it from `changed.wat`. */
+export const CHANGED: Uint8Array<ArrayBuffer>;

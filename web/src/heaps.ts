@@ -1,0 +1,301 @@
+/**
+ * The heaps of a running applet, and the imports with which the applet reaches them: as in
+ * `holdfast run`, at the same offsets of linear memory, so with the same pointers.
+ *
+ * Invariants: the applet is not trusted, and every argument of an import is checked. All heaps
+ * appear when the applet asks for the first one, above the volatile memory that it has then. What is
+ * stored of a heap changes only by a commit, which is all or nothing.
+ */
+import { StoredCopy, type Range } from "./changed.js";
+import { LayoutMismatchError } from "./errors.js";
+import { HEAP_BASE, HEAPS_END, LIMIT_DEFAULT, LIMIT_MAX, placeOf, WASM_PAGE_SIZE } from "./layout.js";
+import { PAGE_SIZE, PageStore, type Durability, type Phase } from "./page-store.js";
+
+const RECORD_SIZE = 32;
+const FLAG_CREATED = 1n;
+const FLAG_READ_ONLY = 2n;
+
+/** What an import answers, as `docs/format.md` lists it. */
+export const Status = {
+  ok: 0, notGranted: 1, limitReached: 2, noRoom: 3, unsupported: 4, failed: 5, memoryShape: 7,
+  readOnly: 8, tooLarge: 9, badRange: 6, cancelled: 31,
+} as const;
+
+/** A heap that an applet is granted. */
+export interface HeapGrant {
+  /** Its name in this origin. */
+  readonly heap: string;
+  /** Its name in the applet; the same, unless said. */
+  readonly name?: string;
+  /** `read-only`: any number of tabs have it so; what an applet stores to it is not kept. */
+  readonly access?: "read-write" | "read-only";
+  /** Bytes that it may have at most: whole pages of WebAssembly, up to `LIMIT_MAX`. */
+  readonly limit?: number;
+}
+
+/** How heaps are opened. */
+export interface HeapOptions {
+  /** One heap by its name, or several; the first one is that of calls that name none. */
+  readonly heap?: string | HeapGrant | readonly (string | HeapGrant)[];
+  /** Bytes that a heap may have at most, where its grant does not say so. */
+  readonly limit?: number;
+  /** See `OpenOptions` of `PageStore`. */
+  readonly wait?: AbortSignal | boolean;
+  readonly onPhase?: (phase: Phase) => void;
+}
+
+/** A heap of a running applet. */
+export class AppletHeap {
+  /** Its name in the applet. */
+  readonly name: string;
+  readonly limit: number;
+  readonly isReadOnly: boolean;
+  /** Where it begins in linear memory. */
+  base: number;
+  /** Bytes of it that may be used now; 0 until the applet has asked for it. */
+  backed = 0;
+  readonly store: PageStore;
+  /** `undefined` for one that is only read. */
+  readonly #copy: StoredCopy | undefined;
+
+  constructor(grant: HeapGrant, store: PageStore, limit: number) {
+    this.name = grant.name ?? grant.heap;
+    this.isReadOnly = grant.access === "read-only";
+    this.limit = limit;
+    this.store = store;
+    this.#copy = this.isReadOnly ? undefined : new StoredCopy();
+    const head = new Uint8Array(PAGE_SIZE);
+    store.readHead(head);
+    this.base = placeOf(head) ?? Number.NaN;
+  }
+
+  /** The heap's bytes, until linear memory grows. */
+  bytes(memory: WebAssembly.Memory): Uint8Array {
+    if (this.backed === 0) return new Uint8Array();
+    return new Uint8Array(memory.buffer, this.base, this.backed);
+  }
+
+  /** Fills its place, which is zero. */
+  appear(memory: WebAssembly.Memory): void {
+    this.backed = Math.max(WASM_PAGE_SIZE, wholePages(this.store.length));
+    this.store.read(this.bytes(memory));
+    this.#copy?.bytes(this.backed).set(this.bytes(memory));
+  }
+
+  /** The pages that differ from what is stored. */
+  changedPages(memory: WebAssembly.Memory): number[] {
+    if (this.#copy === undefined || this.backed === 0) return [];
+    const range: Range = { base: this.base, length: this.backed };
+    return this.#copy.changedPages(memory, range);
+  }
+
+  /** Stores what differs from what is stored; returns how many pages these are. */
+  commit(memory: WebAssembly.Memory, durability: Durability): number {
+    const [heap, pages] = [this.bytes(memory), this.changedPages(memory)];
+    if (this.#copy === undefined || pages.length === 0) return 0;
+    this.store.commit(heap, pages, durability);
+    copyPages(heap, this.#copy.bytes(this.backed), pages);
+    return pages.length;
+  }
+
+  /** Gives the heap back what is stored of it; returns how many pages differed. */
+  rollback(memory: WebAssembly.Memory): number {
+    const pages = this.changedPages(memory);
+    if (this.#copy !== undefined) copyPages(this.#copy.bytes(this.backed), this.bytes(memory), pages);
+    return pages.length;
+  }
+}
+
+/** All heaps of an applet. */
+export class Heaps {
+  memory: WebAssembly.Memory | undefined;
+  committedPages = 0;
+  readonly all: readonly AppletHeap[];
+  readonly #durability: Durability;
+  #isAttached = false;
+
+  private constructor(all: readonly AppletHeap[], durability: Durability) {
+    this.all = all;
+    this.#durability = durability;
+  }
+
+  /** Opens the heaps of some options. Throws what `PageStore.open` throws. */
+  static async open(options: HeapOptions, durability: Durability, hasOldImports: boolean): Promise<Heaps> {
+    const asked = options.heap === undefined ? [] : [options.heap].flat() as (string | HeapGrant)[];
+    const grants = asked.map((one) => (typeof one === "string" ? { heap: one } : one));
+    const names = grants.map((grant) => grant.name ?? grant.heap);
+    if (new Set(names).size !== names.length) {
+      throw new RangeError("two heaps have one name in the applet; give one another name");
+    }
+    const heaps: AppletHeap[] = [];
+    try {
+      for (const grant of grants) {
+        const limit = grant.limit ?? options.limit ?? LIMIT_DEFAULT;
+        if (!(limit > 0 && limit <= LIMIT_MAX) || limit % WASM_PAGE_SIZE !== 0) {
+          throw new RangeError(`limit must be a multiple of ${WASM_PAGE_SIZE}, ${LIMIT_MAX} at most`);
+        }
+        const { wait, onPhase } = options;
+        const store = await PageStore.open(grant.heap, {
+          size: limit, access: grant.access, wait, onPhase });
+        heaps.push(new AppletHeap(grant, store, limit));
+      }
+      place(heaps, hasOldImports);
+      return new Heaps(heaps, durability);
+    } catch (error) {
+      heaps.forEach((heap) => heap.store.close());
+      throw error;
+    }
+  }
+
+  readonly imports: WebAssembly.ModuleImports = {
+    heap_open: (name: number, bytes: number, out: number) => {
+      const index = this.#find(name >>> 0, bytes >>> 0);
+      if (index === undefined) return -Status.notGranted;
+      const status = this.#open(index, out >>> 0);
+      return status === Status.ok ? index : -status;
+    },
+    attach: (out: number) => this.#open(0, out >>> 0),
+    heap_grow: (heap: number, bytes: bigint) => this.#grow(heap, bytes),
+    grow: (bytes: bigint) => this.#grow(0, bytes),
+    heap_commit: (heap: number, level: number) => this.#commitFor(heap, level),
+    commit: (level: number) => this.#commitFor(0, level),
+    // A heap takes its open transaction back itself, and other stores count as made.
+    heap_rollback: (heap: number) => this.#attached(heap) ? Status.ok : Status.notGranted,
+    rollback: () => this.#attached(0) ? Status.ok : Status.notGranted,
+  };
+
+  /** The heap of this name in the applet; without one, the first. */
+  find(name?: string): AppletHeap | undefined {
+    return name === undefined ? this.all[0] : this.all.find((heap) => heap.name === name);
+  }
+
+  /** Stores what differs from what is stored, of each heap all or nothing. */
+  commit(durability = this.#durability): number {
+    if (this.memory === undefined) return 0;
+    const memory = this.memory;
+    const pages = this.all.map((heap) => heap.commit(memory, durability))
+      .reduce((sum, count) => sum + count, 0);
+    this.committedPages += pages;
+    return pages;
+  }
+
+  close(): void {
+    this.all.forEach((heap) => heap.store.close());
+  }
+
+  /** What the applet has at a place, where it has that place. */
+  text(at: number, bytes: number): string | undefined {
+    const buffer = this.memory!.buffer;
+    if (at + bytes > buffer.byteLength) return undefined;
+    return new TextDecoder().decode(new Uint8Array(buffer, at, bytes));
+  }
+
+  #find(name: number, bytes: number): number | undefined {
+    if (bytes === 0) return this.all.length > 0 ? 0 : undefined;
+    const wanted = this.text(name, bytes);
+    const index = this.all.findIndex((heap) => heap.name === wanted);
+    return index < 0 ? undefined : index;
+  }
+
+  #attached(index: number): AppletHeap | undefined {
+    return this.#isAttached ? this.all[index] : undefined;
+  }
+
+  /** Has all heaps appear, in one growth of the memory. */
+  #attach(): boolean {
+    if (this.#isAttached) return true;
+    const [memory, end] = [this.memory!, Math.max(...this.all.map((heap) => heap.base + heap.limit))];
+    const first = Math.min(...this.all.map((heap) => heap.base));
+    if (memory.buffer.byteLength > first) return false;
+    try {
+      memory.grow((end - memory.buffer.byteLength) / WASM_PAGE_SIZE);
+    } catch {
+      return false;
+    }
+    this.all.forEach((heap) => heap.appear(memory));
+    this.#isAttached = true;
+    return true;
+  }
+
+  #open(index: number, out: number): number {
+    const heap = this.all[index];
+    if (heap === undefined) return Status.notGranted;
+    if (out + RECORD_SIZE > this.memory!.buffer.byteLength) return Status.badRange;
+    const isCreated = heap.store.length === 0;
+    if (!this.#attach()) return Status.memoryShape;
+    const record = new DataView(this.memory!.buffer, out, RECORD_SIZE);
+    record.setBigUint64(0, BigInt(heap.base), true);
+    record.setBigUint64(8, BigInt(heap.backed), true);
+    record.setBigUint64(16, BigInt(heap.limit), true);
+    const flags = (isCreated ? FLAG_CREATED : 0n) | (heap.isReadOnly ? FLAG_READ_ONLY : 0n);
+    record.setBigUint64(24, flags, true);
+    return Status.ok;
+  }
+
+  #grow(index: number, atLeast: bigint): bigint {
+    const heap = this.#attached(index);
+    if (heap === undefined) return BigInt(-Status.notGranted);
+    if (heap.isReadOnly) return BigInt(-Status.readOnly);
+    if (atLeast < 0n || atLeast > BigInt(heap.limit)) return BigInt(-Status.limitReached);
+    heap.backed = Math.max(heap.backed, wholePages(Number(atLeast)));
+    return BigInt(heap.backed);
+  }
+
+  #commitFor(index: number, level: number): number {
+    const heap = this.#attached(index);
+    if (heap === undefined) return Status.notGranted;
+    if (heap.isReadOnly) return Status.readOnly;
+    if (level < 0 || level > 2) return Status.unsupported;
+    // Level `power` is what the applet says that it needs.
+    const durability = level === 2 ? "strict" : this.#durability;
+    this.committedPages += heap.commit(this.memory!, durability);
+    return Status.ok;
+  }
+}
+
+/** Gives those heaps a place that have none by their pointers, below the others or between them. */
+function place(heaps: readonly AppletHeap[], hasOldImports: boolean): void {
+  const placed: AppletHeap[] = [];
+  const overlaps = (base: number, limit: number) =>
+    placed.find((other) => base < other.base + other.limit && other.base < base + limit);
+  for (const heap of heaps) {
+    if (Number.isNaN(heap.base)) continue;
+    const { base, limit, name } = heap;
+    if (base < HEAP_BASE || base % WASM_PAGE_SIZE !== 0 || base + limit > HEAPS_END) {
+      throw new LayoutMismatchError(`the heap ${name} lies at ${base}, where a page has room for \
+${Math.max(0, HEAPS_END - base)} bytes; choose no larger limit`);
+    }
+    const other = overlaps(base, limit);
+    if (other !== undefined) {
+      throw new LayoutMismatchError(`the heaps ${other.name} and ${name} were made for one place; \
+give them smaller limits, or make one anew beside the other`);
+    }
+    placed.push(heap);
+  }
+  for (const [index, heap] of heaps.entries()) {
+    if (!Number.isNaN(heap.base)) continue;
+    const starts = [HEAP_BASE, ...placed.map((other) => other.base + other.limit)]
+      .sort((a, b) => a - b);
+    // An old program may rely on where its first heap is.
+    const mayStart = hasOldImports && index === 0 ? [HEAP_BASE] : starts;
+    const base = mayStart.find((start) =>
+      start + heap.limit <= HEAPS_END && overlaps(start, heap.limit) === undefined);
+    if (base === undefined) {
+      throw new LayoutMismatchError(`there is no room for the heap ${heap.name} beside the others; \
+give them smaller limits`);
+    }
+    heap.base = base;
+    placed.push(heap);
+  }
+}
+
+function copyPages(from: Uint8Array, to: Uint8Array, pages: readonly number[]): void {
+  for (const page of pages) {
+    const at = page * PAGE_SIZE;
+    to.set(from.subarray(at, at + PAGE_SIZE), at);
+  }
+}
+
+function wholePages(bytes: number): number {
+  return Math.ceil(bytes / WASM_PAGE_SIZE) * WASM_PAGE_SIZE;
+}

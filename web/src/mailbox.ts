@@ -1,0 +1,187 @@
+/**
+ * Messages between an applet that serves calls and its host: the imports `receive`, which waits for
+ * one, and `send`; headers and kinds as `docs/format.md` draws them.
+ *
+ * Invariants: what a call stored is committed before its result is handed out. A call has exactly
+ * one end: a result, a failure, or the end of the applet.
+ */
+import { AppletEndedError, CallError, UnsupportedError } from "./errors.js";
+import { Status } from "./heaps.js";
+import { partOf, PAYLOAD_BYTES_MAX } from "./host-functions.js";
+
+const HEADER_BYTES = 48;
+const Kind = {
+  call: 1, cancel: 2, end: 4, hello: 16, result: 17, chunk: 18, failure: 19,
+} as const;
+const EXPORTS_MAX = 1024;
+const NAME_BYTES_MAX = 64;
+
+/** How a function is called. */
+export interface CallOptions {
+  /** Ends the call: before it begins, or with the next part of its result. */
+  readonly signal?: AbortSignal;
+  /** Takes the parts of a streaming result; the applet waits for the promise that it returns. */
+  readonly onChunk?: (bytes: Uint8Array) => void | Promise<void>;
+}
+
+interface Call {
+  readonly resolve: (bytes: Uint8Array) => void;
+  readonly reject: (error: unknown) => void;
+  readonly options: CallOptions;
+}
+
+interface Message { readonly kind: number; readonly call: number; readonly index: number; readonly payload: Uint8Array }
+
+export class Mailbox {
+  /** The names of the applet's functions, once it is ready. */
+  exports: readonly string[] = [];
+  readonly ready: Promise<void>;
+  readonly #memory: () => WebAssembly.Memory;
+  readonly #commit: () => void;
+  readonly #queue: Message[] = [];
+  readonly #calls = new Map<number, Call>();
+  #arrived: (() => void) | undefined;
+  #isReady!: { resolve: () => void; reject: (error: unknown) => void };
+  #lastCall = 0;
+  #hasEnd = false;
+  #ended: unknown;
+
+  constructor(memory: () => WebAssembly.Memory, commit: () => void) {
+    this.#memory = memory;
+    this.#commit = commit;
+    this.ready = new Promise((resolve, reject) => { this.#isReady = { resolve, reject }; });
+    // Who runs an applet to its end does not ask.
+    this.ready.catch(() => {});
+  }
+
+  readonly imports: Record<string, (...rest: number[]) => number | Promise<number>> = {
+    receive: (header, payload, capacity) => {
+      const [to, place, room] = [header! >>> 0, payload! >>> 0, capacity! >>> 0];
+      partOf(this.#memory(), to, HEADER_BYTES);
+      partOf(this.#memory(), place, room);
+      if (this.#queue.length > 0 || this.#hasEnd) return this.#receive(to, place, room);
+      return new Promise<void>((arrived) => { this.#arrived = arrived; })
+        .then(() => this.#receive(to, place, room));
+    },
+    send: (header, payload) => {
+      const bytes = partOf(this.#memory(), header! >>> 0, HEADER_BYTES);
+      const view = new DataView(bytes.slice().buffer);
+      const length = view.getUint32(0, true);
+      const call = Number(view.getBigUint64(8, true));
+      const kind = view.getUint16(4, true);
+      const signal = this.#calls.get(call)?.options.signal;
+      if (kind === Kind.chunk && signal?.aborted) return Status.cancelled;
+      if (length > PAYLOAD_BYTES_MAX) return Status.tooLarge;
+      const copy = partOf(this.#memory(), payload! >>> 0, length).slice();
+      if (kind === Kind.chunk && view.getBigUint64(32, true) !== 0n) {
+        throw new WebAssembly.RuntimeError("the chunk names shared memory, which a page does not offer");
+      }
+      return this.#take({ kind, call, index: view.getInt32(16, true), payload: copy });
+    },
+  };
+
+  call(name: string, input: Uint8Array, options: CallOptions): Promise<Uint8Array> {
+    return new Promise((resolve, reject) => {
+      if (this.#ended !== undefined) throw this.#ended;
+      if (this.#hasEnd) throw new AppletEndedError("the applet was closed");
+      options.signal?.throwIfAborted();
+      const index = this.exports.indexOf(name);
+      if (index < 0) {
+        throw new UnsupportedError(`the applet has no function ${name}; it has ${this.exports.join(", ")}`);
+      }
+      if (input.length > PAYLOAD_BYTES_MAX) {
+        throw new RangeError(`the input has ${input.length} bytes; ${PAYLOAD_BYTES_MAX} are the most`);
+      }
+      const call = ++this.#lastCall;
+      this.#calls.set(call, { resolve, reject, options });
+      const message = { kind: Kind.call, call, index, payload: input.slice() };
+      this.#queue.push(message);
+      options.signal?.addEventListener("abort", () => {
+        const at = this.#queue.indexOf(message);
+        if (at < 0) return;
+        this.#queue.splice(at, 1);
+        this.#calls.delete(call);
+        reject(options.signal!.reason);
+      }, { once: true });
+      this.#wake();
+    });
+  }
+
+  /** Has the applet return from serving, after the calls that wait. */
+  end(): void {
+    this.#hasEnd = true;
+    this.#wake();
+  }
+
+  /** The applet has ended: nobody waits for it any more. */
+  fail(error: unknown): void {
+    this.#ended = error;
+    this.#isReady.reject(new UnsupportedError("the applet ended before it served calls", { cause: error }));
+    this.#calls.forEach(({ reject }) => reject(error));
+    this.#calls.clear();
+  }
+
+  #wake(): void {
+    this.#arrived?.();
+    this.#arrived = undefined;
+  }
+
+  #receive(to: number, place: number, room: number): number {
+    const message = this.#queue[0]
+      ?? { kind: Kind.end, call: 0, index: 0, payload: new Uint8Array() };
+    const { kind, call, index, payload } = message;
+    if (payload.length > room) return -payload.length;
+    this.#queue.shift();
+    partOf(this.#memory(), place, payload.length).set(payload);
+    const header = new DataView(new ArrayBuffer(HEADER_BYTES));
+    header.setUint32(0, payload.length, true);
+    header.setUint16(4, kind, true);
+    header.setBigUint64(8, BigInt(call), true);
+    header.setUint32(20, index, true);
+    partOf(this.#memory(), to, HEADER_BYTES).set(new Uint8Array(header.buffer));
+    return payload.length;
+  }
+
+  #take({ kind, call, index: status, payload }: Message): number | Promise<number> {
+    if (kind === Kind.hello) {
+      this.exports = namesOf(payload);
+      this.#isReady.resolve();
+      return Status.ok;
+    }
+    const waiting = this.#calls.get(call);
+    // A result that nobody waits for any more.
+    if (waiting === undefined) return Status.ok;
+    if (kind === Kind.chunk) {
+      const taken = waiting.options.onChunk?.(payload);
+      return taken instanceof Promise ? taken.then(() => Status.ok) : Status.ok;
+    }
+    if (kind !== Kind.result && kind !== Kind.failure) {
+      throw new WebAssembly.RuntimeError(`the applet sent a message of kind ${kind}, which is none`);
+    }
+    this.#calls.delete(call);
+    try {
+      this.#commit();
+    } catch (error) {
+      waiting.reject(error);
+      return Status.ok;
+    }
+    if (waiting.options.signal?.aborted) waiting.reject(waiting.options.signal.reason);
+    else if (kind === Kind.result) waiting.resolve(payload);
+    else waiting.reject(new CallError(status, new TextDecoder().decode(payload)));
+    return Status.ok;
+  }
+}
+
+function namesOf(payload: Uint8Array): string[] {
+  const names = [];
+  for (let at = 0; at < payload.length; ) {
+    const length = payload[at]!;
+    const name = payload.subarray(at + 1, at + 1 + length);
+    if (length === 0 || length > NAME_BYTES_MAX || name.length !== length || names.length === EXPORTS_MAX) {
+      throw new WebAssembly.RuntimeError("the applet's list of functions is none");
+    }
+    names.push(new TextDecoder().decode(name));
+    at += 1 + length;
+  }
+  return names;
+}

@@ -1,0 +1,76 @@
+// What a heap does where the browser refuses something, or dies, in a real Chromium.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { tab } from "./browser.mjs";
+
+// Guarantee: web/quota
+test("a commit without storage is a QuotaError, the last one stands, and the next one may succeed", async () => {
+  const { page, step, grant } = await tab();
+  assert.equal(await step("open"), null);
+  assert.equal(await step("commit", { value: 1 }), 64);
+  await grant(300_000);
+  let refused = 0;
+  for (let value = 2; value < 30 && refused === 0; value++) {
+    if (await step("commit", { value }) === "QuotaError") refused = value;
+  }
+  assert.notEqual(refused, 0, "the quota was never reached");
+  await grant(1 << 30);
+  assert.equal(await step("commit", { value: 100 }), 64);
+  await page.close();
+  const second = await tab();
+  assert.equal(await second.step("open", { wait: true }), null);
+  assert.deepEqual(await second.step("values"), [100]);
+});
+
+// Guarantee: web/no-files
+test("a browser that gives a page no files is an UnsupportedError", async () => {
+  const { step } = await tab();
+  await step("refuseFiles");
+  assert.equal(await step("open"), "UnsupportedError");
+  assert.equal(await step("serve", { applet: "echo" }), "UnsupportedError");
+});
+
+// Guarantee: web/broken-disk
+test("a store whose flush failed goes on no more, and what was committed before is there", async () => {
+  const first = await tab();
+  assert.equal(await first.step("open"), null);
+  assert.equal(await first.step("commit", { value: 4 }), 64);
+  await first.step("breakDisk");
+  assert.equal(await first.step("commit", { value: 5 }), "InvalidStateError");
+  assert.equal(await first.step("commit", { value: 6 }), "Error");
+  await first.page.close();
+  const second = await tab();
+  assert.equal(await second.step("open", { wait: true }), null);
+  const [value, ...others] = await second.step("values");
+  assert.deepEqual(others, []);
+  assert.ok(value === 4 || value === 5, `${value}`);
+});
+
+// Guarantee: web/tab-crash
+test("a tab that crashes releases its heap, with all that its calls left", async () => {
+  const first = await tab();
+  await first.step("serve", { applet: "echo" });
+  await first.step("call", { name: "count", input: "" });
+  const crashed = new Promise((done) => first.page.once("error", done));
+  first.page.goto("chrome://crash").catch(() => {});
+  await crashed;
+  const second = await tab();
+  await second.step("serve", { applet: "echo", wait: true });
+  assert.equal((await second.step("call", { name: "count", input: "" })).charCodeAt(0), 2);
+});
+
+// Guarantee: web/old-browsers
+test("a browser without stack switching runs applets, and one without two memories finds changes", async () => {
+  const first = await tab();
+  await first.step("without", { what: "JSPI" });
+  assert.equal(await first.step("serve", { applet: "echo" }), "UnsupportedError");
+  const call = ({ step }, ...args) => step("run", { applet: "guestbook", args, limit: 16 * 2 ** 20 });
+  assert.equal((await call(first, "add", "Ada")).exitCode, 0);
+  await first.page.close();
+  const second = await tab();
+  await second.step("without", { what: "two memories" });
+  assert.equal((await call(second, "add", "Grace")).exitCode, 0);
+  const listed = await call(second, "list");
+  assert.match(listed.lines.join(), /Ada.*Grace/);
+  assert.equal(listed.committedPages, 0);
+});

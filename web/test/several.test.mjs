@@ -1,0 +1,82 @@
+// Several heaps for one applet, and several tabs for one applet, in a real Chromium.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { kill, tab } from "./browser.mjs";
+
+const number = (latin1) =>
+  [...latin1].reduceRight((sum, character) => sum * 256 + character.charCodeAt(0), 0);
+
+// Guarantee: web/several-heaps
+test("an applet has several heaps, each at a place of its own that stays", async () => {
+  const first = await tab();
+  await first.step("serve", { applet: "ledgers", heaps: ["one", { heap: "two", name: "other" }] });
+  const call = (step, name, input) => step("call", { name, input });
+  for (let i = 0; i < 3; i++) await call(first.step, "add", "one other");
+  await call(first.step, "add", "other");
+  assert.equal(number(await call(first.step, "look", "one")), 3);
+  assert.equal(number(await call(first.step, "look", "other")), 4);
+  assert.equal(await call(first.step, "look", "two"), "CallError", "its name in the applet is other");
+  const places = [await call(first.step, "where", "one"), await call(first.step, "where", "other")];
+  assert.notEqual(places[0], places[1]);
+  await first.page.close();
+  // In the other order, and one of them without the other.
+  const second = await tab();
+  await second.step("serve", { applet: "ledgers", heaps: ["two", "one"], wait: true });
+  assert.deepEqual([await call(second.step, "where", "one"), await call(second.step, "where", "two")], places);
+  assert.equal(number(await call(second.step, "look", "two")), 4);
+  await second.step("stop");
+  await second.step("serve", { applet: "ledgers", heaps: "two" });
+  await call(second.step, "add", "two");
+  assert.equal(number(await call(second.step, "look", "two")), 5);
+});
+
+// Guarantee: web/readers
+test("several tabs call applets on one heap for reading", async () => {
+  const first = await tab();
+  await first.step("serve", { applet: "ledgers", heaps: "one" });
+  await first.step("call", { name: "add", input: "one" });
+  await first.step("stop");
+  const readers = [await tab(), await tab()];
+  for (const { step } of readers) {
+    await step("serve", { applet: "ledgers", heaps: { heap: "one", access: "read-only" } });
+    assert.equal(number(await step("call", { name: "look", input: "one" })), 1);
+    assert.equal(await step("call", { name: "add", input: "one" }), "CallError");
+  }
+  assert.equal(await first.step("serve", { applet: "ledgers", heaps: "one" }), "LockedError");
+});
+
+// Guarantee: web/layout
+test("heaps that were made for one place are a LayoutMismatchError together", async () => {
+  const { step } = await tab();
+  for (const heaps of ["one", "two"]) {
+    await step("serve", { applet: "ledgers", heaps });
+    await step("call", { name: "add", input: heaps });
+    await step("stop");
+  }
+  assert.equal(await step("serve", { applet: "ledgers", heaps: ["one", "two"] }), "LayoutMismatchError");
+});
+
+// Guarantee: web/shared
+test("three tabs share an applet, and it moves on when the tab that runs it closes or dies", async () => {
+  const tabs = [await tab(), await tab(), await tab()];
+  const owners = [];
+  for (const { step } of tabs) owners.push(await step("share", { applet: "echo" }));
+  assert.deepEqual(owners, [true, false, false]);
+  const count = async ({ step }) => number(await step("sharedCall", { name: "count", input: "" }));
+  const counts = [];
+  for (let round = 0; round < 3; round++) for (const one of tabs) counts.push(await count(one));
+  assert.deepEqual(counts, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  assert.equal(await tabs[1].step("sharedCall", { name: "upper", input: "" }), "CallError");
+  // In order: the next tab starts it, with all that was counted.
+  await tabs[0].step("unshare");
+  assert.equal(await count(tabs[1]), 10);
+  assert.equal(await count(tabs[2]), 11);
+  assert.equal(await tabs[1].step("isOwner"), true);
+  // Without a word.
+  await tabs[1].page.close();
+  for (let i = 0; !(await tabs[2].step("isOwner")) && i < 100; i++) {
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  assert.equal(await count(tabs[2]), 12);
+  await kill();
+});
