@@ -74,7 +74,8 @@ class Instance {
 
   static async create(module: WebAssembly.Module, options: RunOptions): Promise<Instance> {
     const needed = WebAssembly.Module.imports(module);
-    const hasOldImports = needed.some(({ module: from, name }) => from === MODULE && name === OLD_IMPORT);
+    const hasOldImports = needed.some(({ module: from, name }) =>
+      from === MODULE && name === OLD_IMPORT);
     const heaps = await Heaps.open(options, options.durability ?? "strict", hasOldImports);
     try {
       const instance = new Instance(heaps, options);
@@ -133,8 +134,8 @@ class Instance {
     } catch (error) {
       // As the shim tells an exit.
       const { code: exitCode } = error as { code?: unknown };
-      if (typeof exitCode === "number" && !(error instanceof WebAssembly.RuntimeError)) return exitCode;
-      throw error;
+      if (typeof exitCode !== "number" || error instanceof WebAssembly.RuntimeError) throw error;
+      return exitCode;
     }
   }
 }
@@ -213,7 +214,9 @@ export class Applet {
    * Rejects with a `CallError` where the function failed, an `AppletEndedError` where the applet did,
    * and a `QuotaError` where there is no room for the commit, which the next one tries again.
    */
-  async call(name: string, input: Uint8Array | string = "", options: CallOptions = {}): Promise<Uint8Array> {
+  async call(
+    name: string, input: Uint8Array | string = "", options: CallOptions = {},
+  ): Promise<Uint8Array> {
     if (this.#instance.functions.isRunning) {
       throw new Error("a function of the host called the applet that it runs for; return first");
     }

@@ -97,13 +97,6 @@ export class AppletHeap {
     copyPages(heap, this.#copy.bytes(this.backed), pages);
     return pages.length;
   }
-
-  /** Gives the heap back what is stored of it; returns how many pages differed. */
-  rollback(memory: WebAssembly.Memory): number {
-    const pages = this.changedPages(memory);
-    if (this.#copy !== undefined) copyPages(this.#copy.bytes(this.backed), this.bytes(memory), pages);
-    return pages.length;
-  }
 }
 
 /** All heaps of an applet. */
@@ -120,7 +113,9 @@ export class Heaps {
   }
 
   /** Opens the heaps of some options. Throws what `PageStore.open` throws. */
-  static async open(options: HeapOptions, durability: Durability, hasOldImports: boolean): Promise<Heaps> {
+  static async open(
+    options: HeapOptions, durability: Durability, hasOldImports: boolean,
+  ): Promise<Heaps> {
     const asked = options.heap === undefined ? [] : [options.heap].flat() as (string | HeapGrant)[];
     const grants = asked.map((one) => (typeof one === "string" ? { heap: one } : one));
     const names = grants.map((grant) => grant.name ?? grant.heap);
@@ -204,7 +199,8 @@ export class Heaps {
   /** Has all heaps appear, in one growth of the memory. */
   #attach(): boolean {
     if (this.#isAttached) return true;
-    const [memory, end] = [this.memory!, Math.max(...this.all.map((heap) => heap.base + heap.limit))];
+    const memory = this.memory!;
+    const end = Math.max(...this.all.map((heap) => heap.base + heap.limit));
     const first = Math.min(...this.all.map((heap) => heap.base));
     if (memory.buffer.byteLength > first) return false;
     try {

@@ -30,7 +30,12 @@ interface Call {
   readonly options: CallOptions;
 }
 
-interface Message { readonly kind: number; readonly call: number; readonly index: number; readonly payload: Uint8Array }
+interface Message {
+  readonly kind: number;
+  readonly call: number;
+  readonly index: number;
+  readonly payload: Uint8Array;
+}
 
 export class Mailbox {
   /** The names of the applet's functions, once it is ready. */
@@ -87,7 +92,8 @@ export class Mailbox {
       options.signal?.throwIfAborted();
       const index = this.exports.indexOf(name);
       if (index < 0) {
-        throw new UnsupportedError(`the applet has no function ${name}; it has ${this.exports.join(", ")}`);
+        const names = this.exports.join(", ");
+        throw new UnsupportedError(`the applet has no function ${name}; it has ${names}`);
       }
       if (input.length > PAYLOAD_BYTES_MAX) {
         throw new RangeError(`the input has ${input.length} bytes; ${PAYLOAD_BYTES_MAX} are the most`);
@@ -116,7 +122,8 @@ export class Mailbox {
   /** The applet has ended: nobody waits for it any more. */
   fail(error: unknown): void {
     this.#ended = error;
-    this.#isReady.reject(new UnsupportedError("the applet ended before it served calls", { cause: error }));
+    const words = "the applet ended before it served calls";
+    this.#isReady.reject(new UnsupportedError(words, { cause: error }));
     this.#calls.forEach(({ reject }) => reject(error));
     this.#calls.clear();
   }
@@ -149,7 +156,7 @@ export class Mailbox {
       return Status.ok;
     }
     const waiting = this.#calls.get(call);
-    // A result that nobody waits for any more.
+    // The caller ended the call.
     if (waiting === undefined) return Status.ok;
     if (kind === Kind.chunk) {
       const taken = waiting.options.onChunk?.(payload);
@@ -177,7 +184,8 @@ function namesOf(payload: Uint8Array): string[] {
   for (let at = 0; at < payload.length; ) {
     const length = payload[at]!;
     const name = payload.subarray(at + 1, at + 1 + length);
-    if (length === 0 || length > NAME_BYTES_MAX || name.length !== length || names.length === EXPORTS_MAX) {
+    if (length === 0 || length > NAME_BYTES_MAX || name.length !== length
+        || names.length === EXPORTS_MAX) {
       throw new WebAssembly.RuntimeError("the applet's list of functions is none");
     }
     names.push(new TextDecoder().decode(name));

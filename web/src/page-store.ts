@@ -81,8 +81,9 @@ export async function originFiles(): Promise<FileSystemDirectoryHandle> {
   try {
     return await navigator.storage.getDirectory();
   } catch (error) {
-    throw new UnsupportedError(`the browser gives this page no files (${(error as Error).message}); \
-leave the private mode, or allow the site to store data`);
+    const { message } = error as Error;
+    throw new UnsupportedError(`the browser gives this page no files (${message}); leave the private \
+mode, or allow the site to store data`);
   }
 }
 
@@ -104,7 +105,9 @@ export class PageStore {
   #ended: string | undefined;
 
   private constructor(
-    files: { lock: HeapLock; image: FileSystemSyncAccessHandle; journal: FileSystemSyncAccessHandle },
+    files: {
+      lock: HeapLock; image: FileSystemSyncAccessHandle; journal: FileSystemSyncAccessHandle;
+    },
     sum: Sum,
     options: OpenOptions,
   ) {
@@ -224,7 +227,7 @@ export class PageStore {
   checkpoint(): void {
     this.#check();
     if (this.#entries.length === 0) return;
-    this.#writeHeader(this.#entries.length);
+    this.#writeHeader(this.#generation, this.#entries.length);
     this.#onPhase("sealed");
     this.#goHome();
   }
@@ -289,7 +292,8 @@ export class PageStore {
     }
     while (this.#findEntry()) { /* the next one */ }
     if (this.#entries.length < sealed) throw new CorruptError(DAMAGED);
-    if (sealed > 0 && !this.#isReadOnly) this.#goHome();
+    // Entries that came after a checkpoint that failed are sealed with the others.
+    if (sealed > 0 && !this.#isReadOnly) this.checkpoint();
   }
 
   /** Whether there is one more entry. */
@@ -298,8 +302,8 @@ export class PageStore {
     const head = new DataView(new ArrayBuffer(HEAD_BYTES));
     if (left < PAGE_SIZE) return false;
     this.#journal.read(new Uint8Array(head.buffer), { at: this.#tail });
-    const [magic, generation, number, count, length] =
-      [0, 4, 8, 12, 16].map((at) => head.getUint32(at, true)) as [number, number, number, number, number];
+    const word = (at: number) => head.getUint32(at, true);
+    const [magic, generation, number, count, length] = [word(0), word(4), word(8), word(12), word(16)];
     const headBytes = headBytesOf(count);
     const size = headBytes + count * PAGE_SIZE;
     if (magic !== ENTRY_MAGIC || generation !== this.#generation || number !== this.#entries.length
@@ -317,9 +321,9 @@ export class PageStore {
     return true;
   }
 
-  #writeHeader(sealed: number): void {
+  #writeHeader(generation: number, sealed: number): void {
     const header = new DataView(new ArrayBuffer(HEADER_BYTES));
-    [MAGIC, this.#generation, sealed].forEach((value, i) => header.setUint32(i * 4, value, true));
+    [MAGIC, generation, sealed].forEach((value, i) => header.setUint32(i * 4, value, true));
     const bytes = new Uint8Array(header.buffer);
     header.setBigUint64(16, this.#sum(bytes.subarray(0, 16)), true);
     write(this.#journal, bytes, 0);
@@ -352,8 +356,8 @@ export class PageStore {
     }
     this.#flush(this.#image);
     this.#onPhase("home");
+    this.#writeHeader(this.#generation + 1, 0);
     this.#generation += 1;
-    this.#writeHeader(0);
     [this.#entries, this.#tail] = [[], FIRST];
     if (this.#journal.getSize() > JOURNAL_BYTES_KEPT) this.#journal.truncate(JOURNAL_BYTES_KEPT);
     this.#onPhase("reset");

@@ -97,6 +97,7 @@ export class SharedApplet {
     if (this.#closing.signal.aborted) return;
     this.#closing.abort(new AppletEndedError("the applet was closed in this tab"));
     this.#forget(this.#closing.signal.reason);
+    this.#known.reject(this.#closing.signal.reason);
     try {
       if (this.#applet !== undefined) this.#post({ kind: "leaving", owner: this.#self });
       // Calls that came before are made and answered.
@@ -210,13 +211,14 @@ interface Deferred<T> {
 function defer<T>(): Deferred<T> {
   let settle!: Omit<Deferred<T>, "promise">;
   const promise = new Promise<T>((resolve, reject) => { settle = { resolve, reject }; });
-  // Nobody may wait for it.
+  // It may be rejected while no call waits for it.
   promise.catch(() => {});
   return { promise, ...settle };
 }
 
 function told(error: unknown): Told {
-  const { name, message } = error instanceof Error ? error : { name: "Error", message: String(error) };
+  if (!(error instanceof Error)) return { name: "Error", message: String(error) };
+  const { name, message } = error;
   return error instanceof CallError ? { name, message, code: error.code } : { name, message };
 }
 

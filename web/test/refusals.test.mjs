@@ -46,6 +46,20 @@ test("a store whose flush failed goes on no more, and what was committed before 
   assert.ok(value === 4 || value === 5, `${value}`);
 });
 
+// Guarantee: web/broken-disk
+test("a checkpoint that failed at any write loses no commit, before it or after", async () => {
+  const { step } = await tab();
+  for (const nth of [1, 2, 3, 4]) {
+    assert.equal(await step("open"), null);
+    assert.equal(await step("commit", { value: nth }), 64);
+    const failed = await step("failCheckpoint", { nth, value: 10 * nth });
+    assert.equal(failed, nth === 4 ? null : "QuotaError", "a checkpoint has three writes");
+    assert.equal(await step("open"), null);
+    assert.deepEqual(await step("values"), [10 * nth]);
+    await step("close");
+  }
+});
+
 // Guarantee: web/tab-crash
 test("a tab that crashes releases its heap, with all that its calls left", async () => {
   const first = await tab();

@@ -80,3 +80,16 @@ test("three tabs share an applet, and it moves on when the tab that runs it clos
   assert.equal(await count(tabs[2]), 12);
   await kill();
 });
+
+// Guarantee: web/shared
+test("a call to a tab that dies is an OwnerLostError, and is not made again", async () => {
+  const [first, second] = [await tab(), await tab()];
+  await first.step("share", { applet: "plugin" });
+  await second.step("share", { applet: "plugin" });
+  // Its host function never answers.
+  const lost = second.step("sharedCall", { name: "title", input: "http://127.0.0.1/" });
+  await new Promise((done) => setTimeout(done, 300));
+  await first.page.close();
+  assert.equal(await lost, "OwnerLostError");
+  assert.match(await second.step("sharedCall", { name: "count_vowels", input: "a" }), /1/);
+});

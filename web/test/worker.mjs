@@ -114,9 +114,10 @@ const steps = {
   },
   logged: () => logged,
   /** Shares an applet that serves with the other tabs. */
-  async share({ applet: name }) {
+  async share({ applet: name, functionTimeout }) {
     shared = await SharedApplet.open(name, async () => Applet.open(await compile(name), {
-      heap: name, wasi: shim(name, [], []), functions, wait: true, limit: 16 * 2 ** 20 }));
+      heap: name, wasi: shim(name, [], []), functions, functionTimeout, wait: true,
+      limit: 16 * 2 ** 20 }));
     return shared.isOwner;
   },
   async sharedCall({ name, input }) {
@@ -142,6 +143,26 @@ const steps = {
     FileSystemSyncAccessHandle.prototype.flush = () => {
       throw new DOMException("the disk is broken", "InvalidStateError");
     };
+  },
+  /** Has the disk be full for one write of a checkpoint; then a commit, and no close. */
+  failCheckpoint({ nth, value }) {
+    const { write } = FileSystemSyncAccessHandle.prototype;
+    let count = 0;
+    FileSystemSyncAccessHandle.prototype.write = function (...rest) {
+      count += 1;
+      if (count === nth) throw new DOMException("the disk is full", "QuotaExceededError");
+      return write.apply(this, rest);
+    };
+    let failure = null;
+    try {
+      store.checkpoint();
+    } catch (error) {
+      failure = error.name;
+    }
+    FileSystemSyncAccessHandle.prototype.write = write;
+    steps.commit({ value });
+    store.abandon();
+    return failure;
   },
   /** Has the browser be one without stack switching, or without modules with two memories. */
   without({ what }) {
