@@ -424,8 +424,8 @@ impl Pool {
         found.map_err(SqliteError::io("read", log.path()))
     }
 
-    /// Whether nothing is known to have come between this process's last record that a commit waited
-    /// for and the next one, so that it is enough to look behind that whether both are found.
+    /// Whether this process wrote and found the last record, and knows of nothing that came after:
+    /// then a commit may write the next one at once, and look behind it whether both are found.
     pub(crate) fn trusts_log(&self, turn: &LogTurn<'_>) -> bool {
         let position = self.image.log_position();
         let records = (position.salt(), position.records());

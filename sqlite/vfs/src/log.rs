@@ -2,9 +2,9 @@
 //! records that each hold all blocks that changed since the one before.
 //!
 //! A record counts when it is whole: a sum over it and the salt of the log's generation says so.
-//! Blocks are compressed where that pays. Space is written ahead with zeros, as much again as
-//! the log has, so that most short records change no metadata of the file system, and one `fdatasync`
-//! is one write of the disk. A program that opens a database for one commit has it write 16 KiB.
+//! Blocks are compressed where that pays. Space is written ahead with zeros, as much
+//! again as the log has, so that most short records change no metadata of the file system, and one
+//! `fdatasync` is one write of the disk. A program that opens a database for one commit has it write 16 KiB.
 //!
 //! Invariants:
 //! - A block that is twice in a record counts as it is there last.
@@ -620,7 +620,8 @@ impl Log {
             self.write_short(at)?;
         }
         self.file.sync_data()?;
-        // What nobody looked for before this record was written is looked for behind it.
+        // A commit that trusted its log has not looked for the record before this one: the look
+        // behind it begins there.
         if self.confirmed != Some((salt, sequence)) {
             self.tip = Some(Tip { salt, sequence, at });
         }

@@ -162,7 +162,7 @@ fn lost(stats: &str) -> Option<u64> {
     (sum > 0).then_some(sum)
 }
 
-/// Reads until it is told to stop and nothing is left.
+/// Reads events until `stop` is set and the pipe is empty.
 fn read(mut pipe: File, image: &File, stop: &AtomicBool) -> io::Result<Vec<Event>> {
     let (mut events, mut text, mut chunk) = (Vec::new(), Vec::new(), vec![0; 1 << 16]);
     loop {

@@ -63,7 +63,7 @@ impl Names {
         if descriptor < 0 {
             return Err(cannot(Error::last_os_error()));
         }
-        // SAFETY: it was just made, and belongs to nobody else.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else closes it.
         let queue = unsafe { File::from_raw_fd(descriptor) };
         let path = CString::new(mount.as_os_str().as_bytes())?;
         let mark = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;

@@ -1,8 +1,8 @@
 //! What writes to a device were for: the paper's figure 1.
 //!
 //! The paper counts as written for atomicity alone: journals of databases, the journal of the file
-//! system, and of files that were written anew under another name and then renamed the blocks that
-//! were in the replaced file already.
+//! system, and, where a program replaces a file by a new one, the blocks of the new file that the
+//! old one had already.
 
 use std::collections::{HashMap, HashSet};
 
@@ -172,8 +172,8 @@ mod tests {
         Named { at, inode, directory: 2, name: name.to_owned(), is_renamed }
     }
 
-    /// Of a file that was written anew only what did not change is for atomicity; what was written
-    /// before the time that counts is not counted, but known.
+    /// Of a file that replaces another, only the blocks that both have are for atomicity. Blocks that
+    /// were written before the measurement are compared, and not counted.
     #[test]
     fn double_writes_are_what_the_replaced_file_had() {
         let lives = vec![life(12, 10, &[1, 2, 3]), life(13, 100, &[1, 2, 4])];
