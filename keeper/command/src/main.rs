@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use holdfast_keeper::{
     Config, DaemonError, Guard, Keeper, PoolLimit, Profile, ServePolicy, Sources, status_of_files,
-    thaw_left_over,
+    thaw_after_killed_keeper,
 };
 use holdfast_keeper_client::{
     Cause, Client, DatabaseStatus, FlushReport, KeeperError, SavedKind, ServedStatus, Status,
@@ -120,7 +120,7 @@ fn guard() -> Result<u8, Failure> {
     let places = Places::from_env()?;
     // Whatever ends it, the keeper is done then, or dead.
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-    thaw_left_over(places.pool()).map_err(|error| Failure::new(OTHER, error))?;
+    thaw_after_killed_keeper(&places).map_err(|error| Failure::new(OTHER, error))?;
     Ok(0)
 }
 

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - Before anybody is stopped, a note in the pool says who; it goes when all of them go on. The
 //!   next keeper, and the guard process when this one is killed, let go on a process that is still
-//!   in it.
+//!   in it. Both do so under the lock of the home: a guard that is late touches no note of the next
+//!   keeper.
 //! - Only who was running is stopped, and let go on: a program that a person stopped stays stopped.
 //! - A process is named by its PID and start time, and signalled through a descriptor: never a
 //!   later one with that PID.
@@ -34,7 +35,7 @@ const LOOKS_MAX: u32 = 4;
 const PARENTS_MAX: usize = 4096;
 
 /// How to start the process that lets stopped programs go on if the keeper is killed: it must wait
-/// for the end of its standard input, and then call [`thaw_left_over`].
+/// for the end of its standard input, and then call [`crate::thaw_after_killed_keeper`].
 #[derive(Debug, Clone)]
 pub struct Guard {
     /// The program.
@@ -235,11 +236,17 @@ impl Drop for Frozen {
     }
 }
 
-/// Lets the processes go on that a killed keeper left stopped. Returns how many these were.
+/// Whether a note says that processes are stopped.
+pub(crate) fn somebody_is_stopped(pool: &Path) -> bool {
+    note_path(pool).exists()
+}
+
+/// Lets the processes go on that a killed keeper left stopped. Returns how many these were. Only
+/// who has the lock of the home may call it: the note of a living keeper is that keeper's.
 ///
 /// # Errors
 /// When the note in the pool cannot be read or removed.
-pub fn thaw_left_over(pool: &Path) -> io::Result<usize> {
+pub(crate) fn thaw_left_over(pool: &Path) -> io::Result<usize> {
     let note = note_path(pool);
     let text = match fs::read_to_string(&note) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),

@@ -14,6 +14,7 @@ mod status;
 pub use status::status_of_files;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -25,12 +26,16 @@ use crate::allowance::Allowance;
 use crate::bandwidth::Bandwidth;
 use crate::config::Config;
 use crate::error::{DaemonError, Result};
-use crate::freeze::thaw_left_over;
+use crate::freeze::{somebody_is_stopped, thaw_left_over};
 use crate::served::Serving;
 use holdfast_keeper_client::Counters;
 
 /// How long another keeper may take to go.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// How long a killed keeper, of whom the guard knows already, may take to give its lock back.
+const DEATH_MAX: Duration = Duration::from_secs(2);
+/// How often the guard looks in that time.
+const DEATH_PAUSE: Duration = Duration::from_millis(1);
 
 /// What is known of an open heap.
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +107,28 @@ impl Keeper {
     pub fn config(&self) -> &Config {
         &self.config
     }
+}
+
+/// What a guard does when its keeper is gone: lets the processes go on that it left stopped.
+/// Returns how many these were; none when a later keeper has the home, which did so itself when it
+/// began.
+///
+/// # Errors
+/// When the lock of the home cannot be taken, or the note in the pool not be read or removed.
+pub fn thaw_after_killed_keeper(places: &Places) -> io::Result<usize> {
+    let started = Instant::now();
+    // A keeper that ended its flush has removed the note, and need not wait for its guard.
+    while somebody_is_stopped(places.pool()) {
+        let outcome = FileLock::acquire_briefly(&lock_path(places.home()), Duration::ZERO)?;
+        if let LockOutcome::Acquired(_lock) = outcome {
+            return thaw_left_over(places.pool());
+        }
+        if started.elapsed() > DEATH_MAX {
+            break;
+        }
+        std::thread::sleep(DEATH_PAUSE);
+    }
+    Ok(0)
 }
 
 pub(crate) fn lock_path(home: &Path) -> PathBuf {

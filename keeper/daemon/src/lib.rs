@@ -53,10 +53,10 @@ mod triggers;
 
 pub use config::{Config, PoolLimit, Profile};
 pub use error::{DaemonError, Result};
-pub use freeze::{Guard, thaw_left_over};
+pub use freeze::Guard;
 pub use holdfast_keeper_client::{
     Cause, FlushReport, Saved, SavedKind, Status, Unsaved, UnsavedReason,
 };
-pub use keeper::{Keeper, status_of_files};
+pub use keeper::{Keeper, status_of_files, thaw_after_killed_keeper};
 pub use served::{Phase, PhaseHook, Quota, SERVED_NAME_BYTES_MAX, ServePolicy, Served};
 pub use triggers::Sources;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Home, MIB, Player, config, is_stopped, named, play, soon};
-use holdfast_keeper::{Cause, Keeper, UnsavedReason};
+use holdfast_keeper::{Cause, Keeper, UnsavedReason, thaw_after_killed_keeper};
 use holdfast_region::Opened;
 use rustix::process::Signal;
 
@@ -145,6 +145,30 @@ fn killed_flush_leaves_nobody_stopped_or_half_saved() {
     program.kill();
     home.lose_the_pool();
     assert_eq!(home.number("words"), (Opened::Rescued, 7));
+}
+
+/// A guard that wakes late, when another keeper has the home, leaves alone whom that one stopped.
+///
+/// Guarantee: keeper/killed-keeper
+#[test]
+fn late_guard_leaves_the_next_keepers_note_alone() {
+    let home = Home::new();
+    let mut program = Player::start(&home, "hold words");
+    assert_eq!(program.hear(), "here");
+    let next = home.keeper(config());
+    // As the next keeper's flush has it.
+    program.signal(Signal::STOP);
+    assert!(soon(|| is_stopped(program.pid())));
+    let note = home.pool().join(".stopped");
+    let start_ticks = common::stat(program.pid()).unwrap().starttime;
+    std::fs::write(&note, format!("{} {start_ticks}\n", program.pid())).unwrap();
+    assert_eq!(thaw_after_killed_keeper(&home.places()).unwrap(), 0);
+    assert!(note.exists() && is_stopped(program.pid()), "it took the next keeper's note");
+    drop(next);
+    assert_eq!(thaw_after_killed_keeper(&home.places()).unwrap(), 1);
+    assert!(!note.exists() && soon(|| !is_stopped(program.pid())));
+    assert!(program.is_here());
+    program.kill();
 }
 
 /// Guarantee: keeper/one-keeper

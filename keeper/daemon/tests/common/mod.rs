@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use holdfast_keeper::{Cause, Config, Guard, Keeper, PoolLimit, Sources, thaw_left_over};
+use holdfast_keeper::{Cause, Config, Guard, Keeper, PoolLimit, Sources, thaw_after_killed_keeper};
 use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName};
 use procfs::ProcResult;
 use procfs::process::{Process, Stat};
@@ -185,7 +185,7 @@ pub(crate) fn play() {
         }
         ["guard"] => {
             std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
-            thaw_left_over(&home.join("pool")).unwrap();
+            thaw_after_killed_keeper(&places()).unwrap();
         }
         ["run"] => {
             let mut sources = Sources::default();
