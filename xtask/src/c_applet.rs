@@ -20,6 +20,7 @@ use crate::workspace::Workspace;
 /// The C interface of applets, as a static library.
 pub(crate) const LIBRARY_PACKAGE: &str = "holdfast-c";
 const LINK: &str = "-lholdfast_applet";
+const MATHEMATICS: &str = "-lm";
 const FLAGS: [&str; 4] = ["-O2", "-Wall", "-Wextra", "-Werror"];
 const CPP: &str = "cpp";
 /// The stem of the file where the applet's functions are registered; the rest knows nothing of
@@ -132,14 +133,15 @@ impl CApplet {
             .args(files);
     }
 
-    /// The system's libraries, with what their headers need.
+    /// The system's libraries, with what their headers need, and the C library's mathematics.
     fn link_flags(&self) -> Result<Vec<String>> {
-        if self.libraries.is_empty() {
-            return Ok(Vec::new());
+        let mut flags = vec![MATHEMATICS.to_owned()];
+        if !self.libraries.is_empty() {
+            let mut ask = Command::new("pkg-config");
+            let text = output(ask.args(["--cflags", "--libs"]).args(&self.libraries))?;
+            flags.extend(String::from_utf8_lossy(&text).split_whitespace().map(str::to_owned));
         }
-        let text =
-            output(Command::new("pkg-config").args(["--cflags", "--libs"]).args(&self.libraries))?;
-        Ok(String::from_utf8_lossy(&text).split_whitespace().map(str::to_owned).collect())
+        Ok(flags)
     }
 }
 
