@@ -1,4 +1,4 @@
-// Builds the package into `dist`: TypeScript, the module that finds changed pages, and the one file
+// Builds the package into `dist`: TypeScript, the module that sums pages, and the one file
 // of `hash-wasm` (a worker has no import map, by which it could be found under its name).
 import { execFileSync } from "node:child_process";
 import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
@@ -6,9 +6,9 @@ import wabt from "wabt";
 
 execFileSync("node_modules/.bin/tsc", { stdio: "inherit" });
 copyFileSync("node_modules/hash-wasm/dist/index.esm.min.js", "dist/hash-wasm.js");
-const name = "src/changed.wat";
+const name = "src/page-sum.wat";
 const { parseWat } = await wabt();
-const module = parseWat(name, readFileSync(name, "utf8"), { multi_memory: true, simd: true });
+const module = parseWat(name, readFileSync(name, "utf8"), { simd: true });
 const bytes = Buffer.from(module.toBinary({}).buffer).toString("base64");
 const decoded = `Uint8Array.from(atob("${bytes}"), (letter) => letter.charCodeAt(0))`;
-writeFileSync("dist/changed-wasm.js", `export const CHANGED = ${decoded};\n`);
+writeFileSync("dist/page-sum-wasm.js", `export const PAGE_SUM = ${decoded};\n`);

@@ -11,7 +11,7 @@
 import { AppletEndedError, UnsupportedError } from "./errors.js";
 import { Heaps, type HeapOptions } from "./heaps.js";
 import { HostFunctions, type HostFunction } from "./host-functions.js";
-import { type Durability } from "./page-store.js";
+import { type Durability } from "./store.js";
 import { Mailbox, type CallOptions } from "./mailbox.js";
 
 const MODULE = "holdfast";
@@ -66,7 +66,10 @@ class Instance {
 
   private constructor(heaps: Heaps, options: RunOptions) {
     this.heaps = heaps;
-    this.mailbox = new Mailbox(() => heaps.memory!, () => heaps.commit());
+    this.mailbox = new Mailbox(() => heaps.memory!, () => {
+      heaps.commit();
+      return heaps.settled();
+    });
     this.functions = new HostFunctions(
       options.functions ?? {}, () => heaps.memory!, options.functionTimeout);
     this.#wasi = options.wasi;
@@ -91,12 +94,14 @@ class Instance {
     module: WebAssembly.Module, needed: readonly WebAssembly.ModuleImportDescriptor[],
   ): Promise<void> {
     const { Suspending } = stackSwitching() ?? {};
-    const waiting = { ...this.mailbox.imports, ...this.functions.imports };
     const offered: WebAssembly.ModuleImports = {
-      ...this.heaps.imports, ...waiting, arena: () => 0n };
+      ...this.heaps.imports, ...this.mailbox.imports, ...this.functions.imports, arena: () => 0n };
     if (Suspending !== undefined) {
-      for (const name of ["receive", "send", "host_call"]) {
-        offered[name] = new Suspending(waiting[name] as (...rest: never[]) => unknown);
+      const names = ["receive", "send", "host_call"];
+      this.heaps.mayWait = this.heaps.weaker.length > 0;
+      if (this.heaps.mayWait) names.push("heap_commit", "commit");
+      for (const name of names) {
+        offered[name] = new Suspending(offered[name] as (...rest: never[]) => unknown);
       }
     }
     const imports: WebAssembly.Imports = {
@@ -157,6 +162,8 @@ export async function run(module: WebAssembly.Module, options: RunOptions): Prom
       exitCode = await instance.start();
     } finally {
       instance.heaps.commit();
+      await instance.heaps.settled();
+      await instance.heaps.check();
     }
     return { exitCode, committedPages: instance.heaps.committedPages };
   } finally {
@@ -170,6 +177,8 @@ export class Applet {
   readonly #ended: Promise<number>;
   #checkpoint: ReturnType<typeof setTimeout> | undefined;
   #isClosed = false;
+  #checkedAt = performance.now();
+  #lost: unknown;
 
   private constructor(instance: Instance) {
     this.#instance = instance;
@@ -220,10 +229,12 @@ export class Applet {
     if (this.#instance.functions.isRunning) {
       throw new Error("a function of the host called the applet that it runs for; return first");
     }
+    if (this.#lost !== undefined) throw this.#lost;
     const bytes = typeof input === "string" ? new TextEncoder().encode(input) : input;
     try {
       return await this.#instance.mailbox.call(name, bytes, options);
     } finally {
+      if (performance.now() - this.#checkedAt > CHECK_AFTER_MS) void this.#check();
       this.#scheduleCheckpoint();
     }
   }
@@ -245,13 +256,21 @@ export class Applet {
 
   /** How many pages of its heaps differ from what is stored. */
   get changedPages(): number {
-    const { all, memory } = this.#instance.heaps;
-    return all.reduce((sum, heap) => sum + heap.changedPages(memory!).length, 0);
+    const { all } = this.#instance.heaps;
+    return all.reduce((sum, heap) => sum + heap.changedPages().length, 0);
   }
 
-  /** Commits what was stored outside of calls; returns how many pages. */
-  commit(durability?: Durability): number {
-    return this.#instance.heaps.commit(durability);
+  /** What its heaps promise less than elsewhere, a sentence each: see `fallback`. */
+  get weaker(): readonly string[] {
+    return this.#instance.heaps.weaker;
+  }
+
+  /** Commits what was stored outside of calls; returns how many pages, when they are stored. */
+  async commit(durability?: Durability): Promise<number> {
+    const pages = this.#instance.heaps.commit(durability);
+    await this.#instance.heaps.settled();
+    await this.#instance.heaps.check();
+    return pages;
   }
 
   /** Tells the applet to return, commits, and releases its heaps; the exit code, if it returned. */
@@ -267,10 +286,24 @@ export class Applet {
       return undefined;
     } finally {
       try {
-        this.#instance.heaps.commit();
+        await this.#check();
+        if (this.#lost === undefined) {
+          this.#instance.heaps.commit();
+          await this.#instance.heaps.settled();
+        }
       } finally {
         this.#instance.heaps.close();
       }
+    }
+  }
+
+  /** Looks whether the storage is still there; calls fail from now on where it is not. */
+  async #check(): Promise<void> {
+    this.#checkedAt = performance.now();
+    try {
+      await this.#instance.heaps.check();
+    } catch (error) {
+      this.#lost = error;
     }
   }
 
@@ -278,7 +311,9 @@ export class Applet {
   #scheduleCheckpoint(): void {
     clearTimeout(this.#checkpoint);
     if (this.#isClosed) return;
-    this.#checkpoint = setTimeout(() => {
+    this.#checkpoint = setTimeout(async () => {
+      await this.#check();
+      if (this.#isClosed || this.#lost !== undefined) return;
       for (const { store, isReadOnly } of this.#instance.heaps.all) {
         try {
           if (!isReadOnly) store.checkpoint();
@@ -291,3 +326,5 @@ export class Applet {
 }
 
 const CHECKPOINT_AFTER_MS = 200;
+/** How long calls go on at most before the storage is looked at. */
+const CHECK_AFTER_MS = 1000;

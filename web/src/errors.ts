@@ -18,6 +18,11 @@ export class ExistsError extends Error {
   override name = "ExistsError";
 }
 
+/** The heap has no snapshot of that name. */
+export class NoSnapshotError extends Error {
+  override name = "NoSnapshotError";
+}
+
 /** The applet needs something that a page or this browser does not offer. */
 export class UnsupportedError extends Error {
   override name = "UnsupportedError";
@@ -39,6 +44,11 @@ export class CallError extends Error {
 /** The applet returned or trapped (then `cause` is the trap); what it had committed stands. */
 export class AppletEndedError extends Error {
   override name = "AppletEndedError";
+}
+
+/** The storage of the site was cleared under an open heap: what was committed is gone. */
+export class StorageLostError extends Error {
+  override name = "StorageLostError";
 }
 
 /** The tab that ran the applet is gone; whether the call was made is not known. */

@@ -6,10 +6,12 @@
  * appear when the applet asks for the first one, above the volatile memory that it has then. What is
  * stored of a heap changes only by a commit, which is all or nothing.
  */
-import { StoredCopy, type Range } from "./changed.js";
-import { LayoutMismatchError } from "./errors.js";
+import { DatabaseStore } from "./database-store.js";
+import { LayoutMismatchError, UnsupportedError } from "./errors.js";
 import { HEAP_BASE, HEAPS_END, LIMIT_DEFAULT, LIMIT_MAX, placeOf, WASM_PAGE_SIZE } from "./layout.js";
-import { PAGE_SIZE, PageStore, type Durability, type Phase } from "./page-store.js";
+import { PageStore } from "./page-store.js";
+import { PageSums } from "./page-sums.js";
+import { type Durability, type HeapStore, type OpenOptions, PAGE_SIZE, type Phase } from "./store.js";
 
 const RECORD_SIZE = 32;
 const FLAG_CREATED = 1n;
@@ -42,6 +44,11 @@ export interface HeapOptions {
   /** See `OpenOptions` of `PageStore`. */
   readonly wait?: AbortSignal | boolean;
   readonly onPhase?: (phase: Phase) => void;
+  /**
+   * Where heaps are kept if the browser gives the page no files: in IndexedDB, with the weaker
+   * promise that `weaker` of the applet names. Without it there are no heaps then.
+   */
+  readonly fallback?: "indexeddb";
 }
 
 /** A heap of a running applet. */
@@ -54,16 +61,15 @@ export class AppletHeap {
   base: number;
   /** Bytes of it that may be used now; 0 until the applet has asked for it. */
   backed = 0;
-  readonly store: PageStore;
-  /** `undefined` for one that is only read. */
-  readonly #copy: StoredCopy | undefined;
+  readonly store: HeapStore;
+  /** `undefined` for one that is only read, or has not appeared. */
+  #sums: PageSums | undefined;
 
-  constructor(grant: HeapGrant, store: PageStore, limit: number) {
+  constructor(grant: HeapGrant, store: HeapStore, limit: number) {
     this.name = grant.name ?? grant.heap;
     this.isReadOnly = grant.access === "read-only";
     this.limit = limit;
     this.store = store;
-    this.#copy = this.isReadOnly ? undefined : new StoredCopy();
     const head = new Uint8Array(PAGE_SIZE);
     store.readHead(head);
     this.base = placeOf(head) ?? Number.NaN;
@@ -78,23 +84,23 @@ export class AppletHeap {
   /** Fills its place, which is zero. */
   appear(memory: WebAssembly.Memory): void {
     this.backed = Math.max(WASM_PAGE_SIZE, wholePages(this.store.length));
-    this.store.read(this.bytes(memory));
-    this.#copy?.bytes(this.backed).set(this.bytes(memory));
+    if (this.isReadOnly) return this.store.read(this.bytes(memory));
+    const sums = new PageSums(memory, this.base);
+    this.#sums = sums;
+    this.store.read(this.bytes(memory), (from, end) => sums.store(numbers(from, end)));
   }
 
   /** The pages that differ from what is stored. */
-  changedPages(memory: WebAssembly.Memory): number[] {
-    if (this.#copy === undefined || this.backed === 0) return [];
-    const range: Range = { base: this.base, length: this.backed };
-    return this.#copy.changedPages(memory, range);
+  changedPages(): number[] {
+    return this.#sums?.changedPages(this.backed) ?? [];
   }
 
   /** Stores what differs from what is stored; returns how many pages these are. */
   commit(memory: WebAssembly.Memory, durability: Durability): number {
-    const [heap, pages] = [this.bytes(memory), this.changedPages(memory)];
-    if (this.#copy === undefined || pages.length === 0) return 0;
-    this.store.commit(heap, pages, durability);
-    copyPages(heap, this.#copy.bytes(this.backed), pages);
+    const pages = this.changedPages();
+    if (pages.length === 0) return 0;
+    this.store.commit(this.bytes(memory), pages, durability);
+    this.#sums!.store(pages);
     return pages.length;
   }
 }
@@ -103,6 +109,8 @@ export class AppletHeap {
 export class Heaps {
   memory: WebAssembly.Memory | undefined;
   committedPages = 0;
+  /** Whether the applet can be suspended while it commits. */
+  mayWait = false;
   readonly all: readonly AppletHeap[];
   readonly #durability: Durability;
   #isAttached = false;
@@ -130,8 +138,8 @@ export class Heaps {
           throw new RangeError(`limit must be a multiple of ${WASM_PAGE_SIZE}, ${LIMIT_MAX} at most`);
         }
         const { wait, onPhase } = options;
-        const store = await PageStore.open(grant.heap, {
-          size: limit, access: grant.access, wait, onPhase });
+        const asked = { size: limit, access: grant.access, wait, onPhase };
+        const store = await openStore(grant.heap, asked, options.fallback);
         heaps.push(new AppletHeap(grant, store, limit));
       }
       place(heaps, hasOldImports);
@@ -172,6 +180,23 @@ export class Heaps {
       .reduce((sum, count) => sum + count, 0);
     this.committedPages += pages;
     return pages;
+  }
+
+  /** What is weaker than with files, a sentence for each heap. */
+  get weaker(): string[] {
+    return this.all.flatMap(({ name, store }) =>
+      store.weaker === undefined ? [] : [`the heap ${name} is ${store.weaker}`]);
+  }
+
+  /** Waits for commits that are not stored yet; `undefined` where there are none. */
+  settled(): Promise<unknown> | undefined {
+    const waits = this.all.flatMap(({ store }) => store.settled() ?? []);
+    return waits.length === 0 ? undefined : Promise.all(waits);
+  }
+
+  /** Rejects with a `StorageLostError` when a heap was removed from the storage. */
+  async check(): Promise<void> {
+    await Promise.all(this.all.map(({ store }) => store.check()));
   }
 
   close(): void {
@@ -237,7 +262,7 @@ export class Heaps {
     return BigInt(heap.backed);
   }
 
-  #commitFor(index: number, level: number): number {
+  #commitFor(index: number, level: number): number | Promise<number> {
     const heap = this.#attached(index);
     if (heap === undefined) return Status.notGranted;
     if (heap.isReadOnly) return Status.readOnly;
@@ -245,7 +270,7 @@ export class Heaps {
     // Level `power` is what the applet says that it needs.
     const durability = level === 2 ? "strict" : this.#durability;
     this.committedPages += heap.commit(this.memory!, durability);
-    return Status.ok;
+    return this.mayWait ? heap.store.settled()?.then(() => Status.ok) ?? Status.ok : Status.ok;
   }
 }
 
@@ -285,11 +310,19 @@ give them smaller limits`);
   }
 }
 
-function copyPages(from: Uint8Array, to: Uint8Array, pages: readonly number[]): void {
-  for (const page of pages) {
-    const at = page * PAGE_SIZE;
-    to.set(from.subarray(at, at + PAGE_SIZE), at);
+async function openStore(
+  name: string, options: OpenOptions, fallback: "indexeddb" | undefined,
+): Promise<HeapStore> {
+  try {
+    return await PageStore.open(name, options);
+  } catch (error) {
+    if (fallback !== "indexeddb" || !(error instanceof UnsupportedError)) throw error;
+    return await DatabaseStore.open(name, options);
   }
+}
+
+function* numbers(from: number, end: number): Generator<number> {
+  for (let number = from; number < end; number++) yield number;
 }
 
 function wholePages(bytes: number): number {

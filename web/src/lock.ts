@@ -41,26 +41,26 @@ export class HeapLock {
     });
   }
 
-  /** Opens a file of the heap, and makes it if there is none. */
-  async open(
-    folder: FileSystemDirectoryHandle, name: string, mode: Access,
-  ): Promise<FileSystemSyncAccessHandle> {
-    const file = await folder.getFileHandle(name, { create: true });
-    if (!("createSyncAccessHandle" in file)) {
-      throw new UnsupportedError("heaps need synchronous file handles, which a dedicated worker has");
-    }
-    for (let tries = 1; ; tries++) {
-      try {
-        return await (file as Openable).createSyncAccessHandle({ mode });
-      } catch (error) {
-        if ((error as DOMException).name !== "NoModificationAllowedError") throw error;
-        if (tries === HANDLE_TRIES) throw new LockedError(LOCKED);
-        await new Promise((done) => setTimeout(done, HANDLE_PAUSE_MS));
-      }
-    }
-  }
-
   release(): void {
     this.#release();
+  }
+}
+
+/** Opens a file of the heap, and makes it if there is none. */
+export async function openFile(
+  folder: FileSystemDirectoryHandle, name: string, mode: Access,
+): Promise<FileSystemSyncAccessHandle> {
+  const file = await folder.getFileHandle(name, { create: true });
+  if (!("createSyncAccessHandle" in file)) {
+    throw new UnsupportedError("heaps need synchronous file handles, which a dedicated worker has");
+  }
+  for (let tries = 1; ; tries++) {
+    try {
+      return await (file as Openable).createSyncAccessHandle({ mode });
+    } catch (error) {
+      if ((error as DOMException).name !== "NoModificationAllowedError") throw error;
+      if (tries === HANDLE_TRIES) throw new LockedError(LOCKED);
+      await new Promise((done) => setTimeout(done, HANDLE_PAUSE_MS));
+    }
   }
 }

@@ -42,7 +42,7 @@ export class Mailbox {
   exports: readonly string[] = [];
   readonly ready: Promise<void>;
   readonly #memory: () => WebAssembly.Memory;
-  readonly #commit: () => void;
+  readonly #commit: () => Promise<unknown> | undefined;
   readonly #queue: Message[] = [];
   readonly #calls = new Map<number, Call>();
   #arrived: (() => void) | undefined;
@@ -51,7 +51,7 @@ export class Mailbox {
   #hasEnd = false;
   #ended: unknown;
 
-  constructor(memory: () => WebAssembly.Memory, commit: () => void) {
+  constructor(memory: () => WebAssembly.Memory, commit: () => Promise<unknown> | undefined) {
     this.#memory = memory;
     this.#commit = commit;
     this.ready = new Promise((resolve, reject) => { this.#isReady = { resolve, reject }; });
@@ -166,16 +166,22 @@ export class Mailbox {
       throw new WebAssembly.RuntimeError(`the applet sent a message of kind ${kind}, which is none`);
     }
     this.#calls.delete(call);
-    try {
-      this.#commit();
-    } catch (error) {
+    const answer = () => {
+      if (waiting.options.signal?.aborted) waiting.reject(waiting.options.signal.reason);
+      else if (kind === Kind.result) waiting.resolve(payload);
+      else waiting.reject(new CallError(status, new TextDecoder().decode(payload)));
+      return Status.ok;
+    };
+    const refuse = (error: unknown) => {
       waiting.reject(error);
       return Status.ok;
+    };
+    try {
+      const settled = this.#commit();
+      return settled === undefined ? answer() : settled.then(answer, refuse);
+    } catch (error) {
+      return refuse(error);
     }
-    if (waiting.options.signal?.aborted) waiting.reject(waiting.options.signal.reason);
-    else if (kind === Kind.result) waiting.resolve(payload);
-    else waiting.reject(new CallError(status, new TextDecoder().decode(payload)));
-    return Status.ok;
   }
 }
 

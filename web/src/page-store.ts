@@ -12,33 +12,11 @@
  *
  * Only for a dedicated worker: `FileSystemSyncAccessHandle` exists nowhere else.
  */
-import { CorruptError, QuotaError, UnsupportedError } from "./errors.js";
+import { CorruptError, QuotaError, StorageLostError, UnsupportedError } from "./errors.js";
 import { createXXHash3 } from "./hash-wasm.js";
-import { HeapLock } from "./lock.js";
-
-/** Bytes of a page. */
-export const PAGE_SIZE = 4096;
-
-/**
- * The steps of commits and checkpoints, each named after what was just done: `written` (the pages of
- * a commit without their head, which do not count), `committed`, `sealed`, `home`, `reset`.
- */
-export type Phase = "written" | "committed" | "sealed" | "home" | "reset";
-
-/** What a commit survives: `strict` also a power cut, `relaxed` the end of tab or browser. */
-export type Durability = "strict" | "relaxed";
-
-/** How a store is opened. */
-export interface OpenOptions {
-  /** Bytes of the heap: a multiple of `PAGE_SIZE`; what is stored may be shorter, not longer. */
-  readonly size: number;
-  /** `read-only`: any number of tabs read, while none writes; nothing is committed. */
-  readonly access?: "read-write" | "read-only";
-  /** Waits until the heap is free, rather than throw a `LockedError`; the signal ends the wait. */
-  readonly wait?: AbortSignal | boolean;
-  /** Called after each step of a commit, for tests of what a crash leaves. */
-  readonly onPhase?: (phase: Phase) => void;
-}
+import { HeapLock, openFile } from "./lock.js";
+import { checkedPages, checkedSize, type Durability, type HeapStore, type OpenOptions, PAGE_SIZE,
+  type Phase, STORAGE_LOST } from "./store.js";
 
 const NO_ROOM = "the browser grants no more storage; free some and commit again";
 const DAMAGED = "the journal of the heap is damaged; restore the heap from an export";
@@ -51,6 +29,8 @@ const FIRST = PAGE_SIZE;
 /** Head: magic, generation, number, count of pages; u32 each; length of the heap, sum; u64 each. */
 const HEAD_BYTES = 32;
 const SUM_AT = 24;
+/** Read at a time. */
+const READ_BYTES = 256 << 10;
 /** A longer journal is brought home before the next commit. */
 const JOURNAL_BYTES_MAX = 32 << 20;
 /** As much of the journal's file is used again. */
@@ -88,10 +68,12 @@ mode, or allow the site to store data`);
 }
 
 /** The pages of one heap. The heap itself is the caller's: an array, or a part of linear memory. */
-export class PageStore {
+export class PageStore implements HeapStore {
+  readonly weaker = undefined;
   readonly #size: number;
   readonly #sum: Sum;
   readonly #lock: HeapLock;
+  readonly #folder: FileSystemDirectoryHandle;
   readonly #image: FileSystemSyncAccessHandle;
   readonly #journal: FileSystemSyncAccessHandle;
   readonly #isReadOnly: boolean;
@@ -103,10 +85,11 @@ export class PageStore {
   #length = 0;
   /** A flush failed, or the store is closed. */
   #ended: string | undefined;
+  #isLost = false;
 
   private constructor(
     files: {
-      lock: HeapLock; image: FileSystemSyncAccessHandle; journal: FileSystemSyncAccessHandle;
+      lock: HeapLock; folder: FileSystemDirectoryHandle; image: FileSystemSyncAccessHandle; journal: FileSystemSyncAccessHandle;
     },
     sum: Sum,
     options: OpenOptions,
@@ -114,6 +97,7 @@ export class PageStore {
     this.#size = options.size;
     this.#sum = sum;
     this.#lock = files.lock;
+    this.#folder = files.folder;
     this.#image = files.image;
     this.#journal = files.journal;
     this.#isReadOnly = options.access === "read-only";
@@ -126,9 +110,7 @@ export class PageStore {
    * size.
    */
   static async open(name: string, options: OpenOptions): Promise<PageStore> {
-    if (!(options.size > 0) || options.size % PAGE_SIZE !== 0) {
-      throw new RangeError(`heap size must be a positive multiple of ${PAGE_SIZE} bytes`);
-    }
+    checkedSize(options.size);
     const [root, sum] = await Promise.all([originFiles(), summer()]);
     const mode = options.access === "read-only" ? "shared" : "exclusive";
     const lock = await HeapLock.take(name, mode, options.wait);
@@ -136,9 +118,12 @@ export class PageStore {
     try {
       const folder = await root.getDirectoryHandle(name, { create: true });
       const access = mode === "shared" ? "read-only" : "readwrite";
-      for (const part of ["image", "journal"]) files.push(await lock.open(folder, part, access));
+      const opened = await Promise.allSettled(
+        ["image", "journal"].map((part) => openFile(folder, part, access)));
+      for (const one of opened) if (one.status === "fulfilled") files.push(one.value);
+      for (const one of opened) if (one.status === "rejected") throw one.reason;
       const [image, journal] = files as [FileSystemSyncAccessHandle, FileSystemSyncAccessHandle];
-      const store = new PageStore({ lock, image, journal }, sum, options);
+      const store = new PageStore({ lock, folder, image, journal }, sum, options);
       store.#find();
       if (store.length > options.size) {
         throw new RangeError(`the heap has ${store.length} bytes; open it with at least these`);
@@ -161,12 +146,21 @@ export class PageStore {
     return this.#tail - FIRST;
   }
 
-  /** Reads what is stored to the beginning of `heap`, which has at least `length` bytes. */
-  read(heap: Uint8Array): void {
+  /**
+   * Reads what is stored to the beginning of `heap`, which has at least `length` bytes. `onPages` is
+   * told which pages were just read, while they are in the processor's caches.
+   */
+  read(heap: Uint8Array, onPages: (from: number, end: number) => void = () => {}): void {
     if (heap.length < this.#length) throw new RangeError(`the heap has ${this.#length} bytes`);
-    const found = this.#image.read(heap.subarray(0, this.#length), { at: 0 });
-    heap.fill(0, found, this.#length);
-    for (const { page, bytes } of this.#journalled()) heap.set(bytes, page * PAGE_SIZE);
+    for (let at = 0; at < this.#length; at += READ_BYTES) {
+      const part = heap.subarray(at, Math.min(at + READ_BYTES, this.#length));
+      part.fill(0, this.#image.read(part, { at }));
+      onPages(at / PAGE_SIZE, (at + part.length) / PAGE_SIZE);
+    }
+    for (const { page, bytes } of this.#journalled()) {
+      heap.set(bytes, page * PAGE_SIZE);
+      onPages(page, page + 1);
+    }
   }
 
   /** Reads as much of the beginning as `head` takes, a page at most; what is not stored is zero. */
@@ -189,14 +183,7 @@ export class PageStore {
     heap: Uint8Array, pages: readonly number[], durability: Durability = "strict",
   ): number {
     this.#check();
-    if (heap.length > this.#size || heap.length % PAGE_SIZE !== 0) {
-      throw new RangeError(`the heap must have at most ${this.#size} bytes, in whole pages`);
-    }
-    const sorted = [...new Set(pages)].sort((a, b) => a - b);
-    if (sorted.some((page) => !Number.isInteger(page) || page < 0
-        || page * PAGE_SIZE >= heap.length)) {
-      throw new RangeError(`page numbers must be below ${heap.length / PAGE_SIZE}`);
-    }
+    const sorted = checkedPages(heap, pages, this.#size);
     if (sorted.length === 0) return 0;
     if (this.#tail > JOURNAL_BYTES_MAX) this.checkpoint();
     // Room at home is taken now, while the commit may still fail.
@@ -232,6 +219,25 @@ export class PageStore {
     this.#goHome();
   }
 
+  /** Commits are stored when they return. */
+  settled(): undefined {
+    return undefined;
+  }
+
+  /** A file that was removed takes writes all the same: only the folder tells. */
+  async check(): Promise<void> {
+    if (this.#isLost) throw new StorageLostError(STORAGE_LOST);
+    if (this.#ended !== undefined) return;
+    try {
+      await this.#folder.getFileHandle("image");
+    } catch (error) {
+      if ((error as DOMException).name !== "NotFoundError") throw error;
+      this.#isLost = true;
+      this.#ended ??= STORAGE_LOST;
+      throw new StorageLostError(STORAGE_LOST);
+    }
+  }
+
   /** Releases the heap; what was not committed is lost. */
   close(): void {
     try {
@@ -244,12 +250,13 @@ export class PageStore {
   /** Releases the heap as it is; the next one to open it finds all commits. */
   abandon(): void {
     this.#ended = "the heap is closed";
-    this.#image.close();
-    this.#journal.close();
+    // Chromium does not come back from closing a file that it has removed.
+    if (!this.#isLost) [this.#image, this.#journal].forEach((file) => file.close());
     this.#lock.release();
   }
 
   #check(): void {
+    if (this.#isLost) throw new StorageLostError(STORAGE_LOST);
     if (this.#ended !== undefined) throw new Error(this.#ended);
     if (this.#isReadOnly) throw new Error("the heap was opened for reading");
   }

@@ -8,7 +8,8 @@
 import { createXXHash3 } from "./hash-wasm.js";
 import { CorruptError, ExistsError, UnsupportedError } from "./errors.js";
 import { LIMIT_DEFAULT, LIMIT_MAX, WASM_PAGE_SIZE } from "./layout.js";
-import { PAGE_SIZE, PageStore } from "./page-store.js";
+import { PageStore } from "./page-store.js";
+import { PAGE_SIZE } from "./store.js";
 
 const MAGIC = "HOLDFSTX";
 const VERSION = 1;

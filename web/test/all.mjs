@@ -1,6 +1,9 @@
 // All tests in one process, one after the other: each has the machine and its browser for itself.
+import "./page-sums.test.mjs";
 import "./page-store.test.mjs";
 import "./applet.test.mjs";
 import "./refusals.test.mjs";
+import "./fallback.test.mjs";
 import "./several.test.mjs";
+import "./snapshots.test.mjs";
 import "./transfer.test.mjs";

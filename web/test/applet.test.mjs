@@ -124,3 +124,36 @@ test("a heap whose pointers lead where a page has no room is a LayoutMismatchErr
   assert.equal(await step("setBase", { name: "guestbook", base: 2 ** 31 }), null);
   assert.match((await call("list")).lines.join(), /Ada/);
 });
+
+// Guarantee: web/outside-stores
+test("what a page stores to the heap of an applet itself is counted, committed, and there again", async () => {
+  const first = await tab();
+  await first.step("serve", { applet: "echo" });
+  await first.step("call", { name: "count", input: "" });
+  assert.equal(await first.step("heapBase"), 2 ** 31);
+  const at = 1_000_003;
+  assert.deepEqual(await first.step("storeOutside", { at, value: 5 }), [1, 1, 0]);
+  assert.equal(await first.step("changedPages"), 0);
+  await first.page.close();
+  const second = await tab();
+  await second.step("serve", { applet: "echo", wait: true });
+  assert.equal((await second.step("call", { name: "count", input: "" })).charCodeAt(0), 2);
+  assert.equal(await second.step("heapByte", { at }), 5);
+});
+
+// Guarantee: web/storage-state
+test("a page asks for lasting storage and learns what is used; a worker may only look", async () => {
+  const { page, step } = await tab();
+  await step("open");
+  await step("commit", { value: 1 });
+  const { usedBytes, quotaBytes, isPersistent } = await step("storageState");
+  assert.ok(usedBytes > 64 * 4096 && quotaBytes > usedBytes && !isPersistent);
+  assert.equal(await step("keepStorage"), "UnsupportedError");
+  const session = await page.createCDPSession();
+  const granted = () => page.evaluate(async () => await (await import("/dist/index.js")).keepStorage());
+  assert.equal(await granted(), false);
+  const permission = { permission: { name: "persistent-storage" }, setting: "granted" };
+  await session.send("Browser.setPermission", { ...permission, origin: new URL(page.url()).origin });
+  assert.equal(await granted(), true);
+  assert.equal((await step("storageState")).isPersistent, true);
+});

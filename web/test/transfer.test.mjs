@@ -63,6 +63,36 @@ test("a heap that was born in a page is one of `holdfast run`", async () => {
   holdfast("heap", "check", "born");
 });
 
+// Guarantee: web/transfer-portable
+test("a portable heap goes from a native applet to the page, and to one in WebAssembly, and back", async () => {
+  const call = (applet, heap, name, input) =>
+    holdfast("call", "--app", "mail", "--heap", heap, "--heap-size", "16MiB",
+      join(APPLETS, applet), name, ...(input === undefined ? [] : [input]));
+  const spam = "Save up to 70 % on life insurance, call now";
+  const ham = "The meeting about the compiler is on Tuesday";
+  call("mail", "mails", "learn", `spam\n${spam}`);
+  holdfast("heap", "export", "mails", file("mails"));
+  const { step } = await tab();
+  const base64 = readFileSync(file("mails")).toString("base64");
+  assert.equal(await step("importHeap", { name: "mail", base64 }), null);
+  await step("serve", { applet: "mail" });
+  assert.match(await step("call", { name: "count", input: "" }), /^spam\t1\n/);
+  assert.equal(await step("call", { name: "learn", input: `work\n${ham}` }), "");
+  assert.match(await step("call", { name: "classify", input: "life insurance" }), /^spam/);
+  const there = await step("call", { name: "classify", input: "compiler meeting" });
+  assert.match(there, /^work/);
+  await step("stop");
+  const back = await step("exportHeap", { name: "mail", limit: LIMIT });
+  writeFileSync(file("mails-back"), Buffer.from(back, "base64"));
+  holdfast("heap", "import", file("mails-back"), "mails-back");
+  // `--app` names the applet's owner; a heap that was imported is handed over first.
+  holdfast("heap", "adopt", "mails-back", "--by", join(APPLETS, "mail"), "--app", "mail");
+  for (const applet of ["mail", "mail.wasm"]) {
+    assert.equal(call(applet, "mails-back", "classify", "compiler meeting"), there);
+  }
+  holdfast("heap", "check", "mails-back");
+});
+
 // Guarantee: web/transfer-damaged
 test("a stream that differs in any part is refused, and nothing is stored", async () => {
   const stream = streamOf("damaged");

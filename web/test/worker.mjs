@@ -1,6 +1,7 @@
 // Runs one step of a test in a dedicated worker: what only a worker may do.
 import {
-  Applet, exportHeap, HostFailure, importHeap, PAGE_SIZE, PageStore, run, SharedApplet,
+  Applet, exportHeap, HostFailure, importHeap, keepStorage, PAGE_SIZE, PageStore, removeSnapshot,
+  rollBack, run, SharedApplet, snapshots, storageState, takeSnapshot,
 } from "/dist/index.js";
 import { ConsoleStdout, WASI } from "/node_modules/@bjorn3/browser_wasi_shim/dist/index.js";
 
@@ -78,18 +79,20 @@ const steps = {
    * Runs an applet with arguments; what it printed, its exit code, and the pages of its commits.
    * With `phase` it stands still behind that step of its commit until the browser is killed.
    */
-  async run({ applet: name, args, limit, phase, heaps = name }) {
+  async run({ applet: name, args, limit, phase, heaps = name, fallback }) {
     const lines = [];
     // A checkpoint that was begun is ended first: its steps are not those to stand still behind.
     if (phase) (await PageStore.open(name, { size: limit })).close();
-    const options = { heap: heaps, limit, wasi: shim(name, args, lines), onPhase: standStill(phase) };
+    const options = {
+      heap: heaps, limit, wasi: shim(name, args, lines), onPhase: standStill(phase), fallback };
     return { ...await run(await compile(name), options), lines };
   },
   /** Starts an applet that serves. */
-  async serve({ applet: name, heaps = name, durability, functionTimeout, wait }) {
+  async serve({ applet: name, heaps = name, durability, functionTimeout, wait, fallback }) {
     const wasi = shim(name, [], []);
     applet = await Applet.open(await compile(name), {
-      heap: heaps, wasi, durability, functions, functionTimeout, wait, limit: 16 * 2 ** 20 });
+      heap: heaps, wasi, durability, functions, functionTimeout, wait, fallback,
+      limit: 16 * 2 ** 20 });
     return applet.exports;
   },
   async call({ name, input }) {
@@ -113,6 +116,25 @@ const steps = {
     return outputs.map((output) => new TextDecoder().decode(output));
   },
   logged: () => logged,
+  weaker: () => applet.weaker,
+  changedPages: () => applet.changedPages,
+  heapBase: () => applet.heapBase(),
+  /** Stores to the heap from outside, where its last pages are free; then commits. */
+  async storeOutside({ at, value }) {
+    applet.heap()[at] = value;
+    return [applet.changedPages, await applet.commit(), applet.changedPages];
+  },
+  commitNow: () => applet.commit(),
+  fillHeap({ from, value }) {
+    applet.heap().fill(value, from);
+  },
+  heapByte: ({ at }) => applet.heap()[at],
+  takeSnapshot: ({ heap: of, name }) => takeSnapshot(of, name).then(({ bytes }) => bytes),
+  snapshots: ({ heap: of }) => snapshots(of).then((all) => all.map(({ name }) => name)),
+  rollBack: ({ heap: of, name }) => rollBack(of, name),
+  removeSnapshot: ({ heap: of, name }) => removeSnapshot(of, name),
+  storageState,
+  keepStorage,
   /** Shares an applet that serves with the other tabs. */
   async share({ applet: name, functionTimeout }) {
     shared = await SharedApplet.open(name, async () => Applet.open(await compile(name), {
@@ -164,7 +186,7 @@ const steps = {
     store.abandon();
     return failure;
   },
-  /** Has the browser be one without stack switching, or without modules with two memories. */
+  /** Has the browser be one without stack switching (JSPI), or without vectors (SIMD). */
   without({ what }) {
     if (what === "JSPI") delete WebAssembly.Suspending;
     else WebAssembly.Module = new Proxy(WebAssembly.Module, {
@@ -180,9 +202,9 @@ const steps = {
     moved.close();
   },
   /** Changes a byte of a file of the heap. */
-  async damage({ file, at }) {
+  async damage({ file, at, heap: of = "heap" }) {
     const root = await navigator.storage.getDirectory();
-    const folder = await root.getDirectoryHandle("heap");
+    const folder = await root.getDirectoryHandle(of);
     const handle = await (await folder.getFileHandle(file)).createSyncAccessHandle();
     const byte = new Uint8Array(1);
     handle.read(byte, { at });

@@ -1,0 +1,190 @@
+/**
+ * Pages of a heap in IndexedDB, for browsers that give a page no files: with a weaker promise, and
+ * ten times slower.
+ *
+ * Invariants: a commit is one transaction, or a part of one with later commits, so it is all or
+ * nothing; and it is stored when `settled` says so, not when it returns. Pages of a transaction that
+ * failed go with the next commit.
+ */
+import { LockedError, QuotaError, StorageLostError, UnsupportedError } from "./errors.js";
+import { HeapLock } from "./lock.js";
+import { checkedPages, checkedSize, type Durability, type HeapStore, type OpenOptions,
+  PAGE_SIZE, STORAGE_LOST } from "./store.js";
+
+const PAGES = "pages";
+const LENGTH = "length";
+/** A tab that has just died may keep the database for a moment. */
+const OPEN_MS_MAX = 10_000;
+
+export class DatabaseStore implements HeapStore {
+  readonly weaker = "kept in IndexedDB: a commit is stored only some time after it was made, which \
+`settled` waits for, and what an applet commits while it runs may be lost with its tab";
+  readonly #size: number;
+  readonly #lock: HeapLock;
+  readonly #database: IDBDatabase;
+  readonly #isReadOnly: boolean;
+  readonly #pages: Map<number, Uint8Array>;
+  /** Pages of commits that are not stored yet. */
+  #unstored = new Set<number>();
+  #durability: Durability = "relaxed";
+  #length: number;
+  #writing: Promise<void> | undefined;
+  #isClosed = false;
+  #isLost = false;
+
+  private constructor(
+    lock: HeapLock, database: IDBDatabase, options: OpenOptions,
+    { pages, length }: { pages: Map<number, Uint8Array>; length: number },
+  ) {
+    this.#size = options.size;
+    this.#lock = lock;
+    this.#database = database;
+    this.#isReadOnly = options.access === "read-only";
+    this.#pages = pages;
+    this.#length = length;
+    database.onclose = () => { this.#isLost = true; };
+  }
+
+  /** As `PageStore.open`. */
+  static async open(name: string, options: OpenOptions): Promise<DatabaseStore> {
+    checkedSize(options.size);
+    const mode = options.access === "read-only" ? "shared" : "exclusive";
+    const lock = await HeapLock.take(name, mode, options.wait);
+    let database: IDBDatabase | undefined;
+    try {
+      database = await opened(`holdfast:${name}`);
+      const stored = await contents(database);
+      if (stored.length > options.size) {
+        throw new RangeError(`the heap has ${stored.length} bytes; open it with at least these`);
+      }
+      return new DatabaseStore(lock, database, options, stored);
+    } catch (error) {
+      database?.close();
+      lock.release();
+      throw error;
+    }
+  }
+
+  get length(): number {
+    return this.#length;
+  }
+
+  read(heap: Uint8Array, onPages: (from: number, end: number) => void = () => {}): void {
+    if (heap.length < this.#length) throw new RangeError(`the heap has ${this.#length} bytes`);
+    heap.fill(0, 0, this.#length);
+    this.#pages.forEach((bytes, page) => heap.set(bytes, page * PAGE_SIZE));
+    onPages(0, this.#length / PAGE_SIZE);
+  }
+
+  readHead(head: Uint8Array): void {
+    const first = this.#pages.get(0) ?? new Uint8Array(PAGE_SIZE);
+    head.set(first.subarray(0, head.length));
+  }
+
+  commit(heap: Uint8Array, pages: readonly number[], durability: Durability = "strict"): number {
+    if (this.#isLost) throw new StorageLostError(STORAGE_LOST);
+    if (this.#isClosed) throw new Error("the heap is closed");
+    if (this.#isReadOnly) throw new Error("the heap was opened for reading");
+    const sorted = checkedPages(heap, pages, this.#size);
+    for (const page of sorted) {
+      this.#pages.set(page, heap.slice(page * PAGE_SIZE, (page + 1) * PAGE_SIZE));
+      this.#unstored.add(page);
+    }
+    if (durability === "strict") this.#durability = "strict";
+    this.#length = heap.length;
+    return sorted.length;
+  }
+
+  async settled(): Promise<void> {
+    while (this.#writing !== undefined || this.#unstored.size > 0) {
+      this.#writing ??= this.#write().finally(() => { this.#writing = undefined; });
+      await this.#writing;
+    }
+  }
+
+  async check(): Promise<void> {
+    if (this.#isLost) throw new StorageLostError(STORAGE_LOST);
+  }
+
+  checkpoint(): void {}
+
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    const release = () => {
+      this.#database.close();
+      this.#lock.release();
+    };
+    this.settled().then(release, release);
+  }
+
+  /** Stores what is not stored yet, in one transaction. */
+  async #write(): Promise<void> {
+    const pages = this.#unstored;
+    const durability = this.#durability;
+    [this.#unstored, this.#durability] = [new Set(), "relaxed"];
+    try {
+      await new Promise<void>((done, failed) => {
+        const transaction = this.#database.transaction(PAGES, "readwrite", { durability });
+        const store = transaction.objectStore(PAGES);
+        pages.forEach((page) => store.put(this.#pages.get(page), page));
+        store.put(this.#length, LENGTH);
+        transaction.oncomplete = () => done();
+        transaction.onabort = () => failed(transaction.error);
+      });
+    } catch (error) {
+      pages.forEach((page) => this.#unstored.add(page));
+      this.#durability = durability;
+      await this.check();
+      if ((error as DOMException | null)?.name !== "QuotaExceededError") throw error;
+      throw new QuotaError("the browser grants no more storage; free some and commit again");
+    }
+  }
+}
+
+async function opened(name: string): Promise<IDBDatabase> {
+  return await new Promise((done, failed) => {
+    let request: IDBOpenDBRequest;
+    try {
+      request = indexedDB.open(name, 1);
+    } catch (error) {
+      failed(error);
+      return;
+    }
+    let isLate = false;
+    const timer = setTimeout(() => {
+      isLate = true;
+      failed(new LockedError("another tab keeps the heap's database"));
+    }, OPEN_MS_MAX);
+    request.onupgradeneeded = () => request.result.createObjectStore(PAGES);
+    request.onsuccess = () => {
+      clearTimeout(timer);
+      if (isLate) request.result.close();
+      else done(request.result);
+    };
+    request.onerror = () => {
+      clearTimeout(timer);
+      const { message } = request.error as Error;
+      failed(new UnsupportedError(`the browser gives this page no database (${message}); leave the \
+private mode, or allow the site to store data`));
+    };
+  });
+}
+
+async function contents(
+  database: IDBDatabase,
+): Promise<{ pages: Map<number, Uint8Array>; length: number }> {
+  const store = database.transaction(PAGES, "readonly").objectStore(PAGES);
+  const numbers = IDBKeyRange.bound(0, Infinity);
+  const asked = <Value>(request: IDBRequest<Value>) => new Promise<Value>((done, failed) => {
+    request.onsuccess = () => done(request.result);
+    request.onerror = () => failed(request.error);
+  });
+  const [keys, values, length] = await Promise.all([
+    asked(store.getAllKeys(numbers)), asked<Uint8Array[]>(store.getAll(numbers)),
+    asked<number | undefined>(store.get(LENGTH))]);
+  return {
+    pages: new Map(keys.map((key, index) => [key as number, values[index]!])),
+    length: length ?? 0,
+  };
+}

@@ -1,0 +1,2 @@
+/** The build makes it from `page-sum.wat`. */
+export const PAGE_SUM: Uint8Array<ArrayBuffer>;

@@ -1,0 +1,74 @@
+/** What keeps the pages of a heap: files (`PageStore`), or a database where there are none. */
+
+/** Bytes of a page. */
+export const PAGE_SIZE = 4096;
+
+/**
+ * The steps of commits and checkpoints, each named after what was just done: `written` (the pages of
+ * a commit without their head, which do not count), `committed`, `sealed`, `home`, `reset`.
+ */
+export type Phase = "written" | "committed" | "sealed" | "home" | "reset";
+
+/** What a commit survives: `strict` also a power cut, `relaxed` the end of tab or browser. */
+export type Durability = "strict" | "relaxed";
+
+/** How a store is opened. */
+export interface OpenOptions {
+  /** Bytes of the heap: a multiple of `PAGE_SIZE`; what is stored may be shorter, not longer. */
+  readonly size: number;
+  /** `read-only`: any number of tabs read, while none writes; nothing is committed. */
+  readonly access?: "read-write" | "read-only" | undefined;
+  /** Waits until the heap is free, rather than throw a `LockedError`; the signal ends the wait. */
+  readonly wait?: AbortSignal | boolean | undefined;
+  /** Called after each step of a commit, for tests of what a crash leaves. */
+  readonly onPhase?: ((phase: Phase) => void) | undefined;
+}
+
+/** The pages of one heap. The heap itself is the caller's: an array, or a part of linear memory. */
+export interface HeapStore {
+  /** What it promises less than files do; `undefined` where it is these. */
+  readonly weaker: string | undefined;
+  /** Bytes that are stored: 0 for a heap that was never committed. */
+  readonly length: number;
+  /** Reads what is stored, and tells which pages it has just read. */
+  read(heap: Uint8Array, onPages?: (from: number, end: number) => void): void;
+  /** Reads as much of the beginning as `head` takes, a page at most; what is not stored is zero. */
+  readHead(head: Uint8Array): void;
+  /** Stores these pages of `heap`, all or none; returns how many they are. */
+  commit(heap: Uint8Array, pages: readonly number[], durability?: Durability): number;
+  /**
+   * Fulfilled when the commits so far are stored, rejected with the error of one that could not be;
+   * `undefined` where a commit is stored when it returns.
+   */
+  settled(): Promise<void> | undefined;
+  /** Rejects with a `StorageLostError` if what is stored was removed; nothing is committed then. */
+  check(): Promise<void>;
+  /** Brings home what commits left beside the heap. */
+  checkpoint(): void;
+  /** Releases the heap. Call `check` before where the storage may have been cleared. */
+  close(): void;
+}
+
+/** Throws a `RangeError` for a size that no heap has. */
+export function checkedSize(size: number): void {
+  if (!(size > 0) || size % PAGE_SIZE !== 0) {
+    throw new RangeError(`heap size must be a positive multiple of ${PAGE_SIZE} bytes`);
+  }
+}
+
+export const STORAGE_LOST = "the browser cleared the storage of this site, with the heap; what is in \
+memory is the last of it";
+
+/** The numbers of pages to be committed, each once and in order, or a `RangeError`. */
+export function checkedPages(heap: Uint8Array, pages: readonly number[], size: number): number[] {
+  if (heap.length > size || heap.length % PAGE_SIZE !== 0) {
+    throw new RangeError(`the heap must have at most ${size} bytes, in whole pages`);
+  }
+  const sorted = [...new Set(pages)].sort((a, b) => a - b);
+  const isPage = (page: number) =>
+    Number.isInteger(page) && page >= 0 && page * PAGE_SIZE < heap.length;
+  if (!sorted.every(isPage)) {
+    throw new RangeError(`page numbers must be below ${heap.length / PAGE_SIZE}`);
+  }
+  return sorted;
+}

@@ -1,0 +1,80 @@
+// Heaps in IndexedDB, where the browser gives a page no files.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { KILLS, kill, tab } from "./browser.mjs";
+
+const MIB = 2 ** 20;
+const fallback = "indexeddb";
+
+/** A tab whose browser refuses files. */
+async function poor() {
+  const opened = await tab();
+  await opened.step("refuseFiles");
+  const count = async () =>
+    (await opened.step("call", { name: "count", input: "" })).charCodeAt(0);
+  return { ...opened, count };
+}
+
+// Guarantee: web/fallback
+test("where there are no files a heap is kept in IndexedDB if that was asked for, and says so", async () => {
+  const first = await poor();
+  assert.equal(await first.step("serve", { applet: "echo" }), "UnsupportedError");
+  await first.step("serve", { applet: "echo", fallback });
+  assert.match((await first.step("weaker")).join(), /heap echo is kept in IndexedDB/);
+  assert.deepEqual([await first.count(), await first.count()], [1, 2]);
+  const second = await poor();
+  assert.equal(await second.step("serve", { applet: "echo", fallback }), "LockedError");
+  await first.page.close();
+  await second.step("serve", { applet: "echo", fallback, wait: true });
+  assert.equal(await second.count(), 3);
+  const third = await tab();
+  await third.step("serve", { applet: "echo", heaps: "other", fallback });
+  assert.deepEqual(await third.step("weaker"), [], "files are taken where there are some");
+});
+
+// Guarantee: web/fallback
+test("a browser killed behind a call keeps what the call stored in IndexedDB", async () => {
+  for (let round = 1; round <= KILLS; round++) {
+    const { step, count } = await poor();
+    await step("serve", { applet: "echo", fallback });
+    assert.equal(await count(), round);
+    await kill();
+  }
+});
+
+// Guarantee: web/fallback
+test("a run that commits on its way leaves all its entries in IndexedDB", async () => {
+  const first = await poor();
+  const job = { applet: "guestbook", limit: 16 * MIB, fallback };
+  for (const name of ["Ada", "Grace"]) {
+    assert.equal((await first.step("run", { ...job, args: ["add", name] })).exitCode, 0);
+  }
+  await first.page.close();
+  const second = await poor();
+  const listed = await second.step("run", { ...job, args: ["list"] });
+  assert.match(listed.lines.join(), /Ada.*Grace/);
+  assert.equal(listed.committedPages, 0);
+});
+
+// Guarantee: web/fallback
+test("a call for which IndexedDB has no room is a QuotaError, and the next one stores both", async () => {
+  const before = await poor();
+  await before.step("serve", { applet: "echo", fallback });
+  assert.equal(await before.count(), 1);
+  await kill();
+  const first = await poor();
+  const byte = 900_000;
+  await first.grant(1);
+  await first.step("serve", { applet: "echo", fallback });
+  assert.equal(await first.step("call", { name: "count", input: "" }), "QuotaError");
+  await first.step("fillHeap", { from: byte, value: 7 });
+  assert.equal(await first.step("commitNow"), "QuotaError");
+  await first.grant(1000 * MIB);
+  assert.equal(await first.step("commitNow"), 0, "the pages of the one before go with it");
+  assert.equal(await first.count(), 3);
+  await first.page.close();
+  const second = await poor();
+  await second.step("serve", { applet: "echo", fallback, wait: true });
+  assert.equal(await second.count(), 4);
+  assert.equal(await second.step("heapByte", { at: byte }), 7);
+});
