@@ -26,5 +26,6 @@ pub mod sqlite;
 pub mod trace;
 #[allow(unsafe_code, reason = "lays a heap over a mapped region, as a host does")]
 mod warm_open;
+pub mod web;
 
 pub use holdfast_testkit::measure::{TEXT, require_text, stats, timing};

@@ -14,7 +14,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 
 use holdfast_bench::report::{self, Outcome};
-use holdfast_bench::{applet, heap, persistency, pool, slice, trace};
+use holdfast_bench::{applet, heap, persistency, pool, slice, trace, web};
 
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 enum Suite {
@@ -27,6 +27,7 @@ enum Suite {
     Slow,
     Sqlite,
     Trace,
+    Web,
 }
 
 /// Compares with named peers in the same run (bench/README.md explains the keys).
@@ -108,6 +109,7 @@ fn run(arguments: &Arguments) -> io::Result<Outcome> {
         Suite::Persistency => persistency::run(runs, progress),
         Suite::Pool => pool::run(runs, only, progress),
         Suite::Trace => trace::run(runs, only, progress),
+        Suite::Web => web::run(runs, only, progress),
         #[cfg(feature = "pages")]
         Suite::Pages => holdfast_bench::pages::run(runs, only, progress),
         #[cfg(feature = "slow-memory")]

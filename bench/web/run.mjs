@@ -1,0 +1,198 @@
+// What the suite `web` measures: `node run.mjs SECTION RUNS` prints one line of JSON, the values of
+// each series by its name. The two sides of a comparison take turns, each first every other time.
+import { spawnSync } from "node:child_process";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Chromium, APPLETS, HOLDFAST, serve, stepper } from "../../web/test/chromium.mjs";
+
+const MIB = 2 ** 20;
+const FOLDERS = {
+  bench: new URL(".", import.meta.url).pathname,
+  text: "/usr/share/common-licenses",
+  ...named(process.env),
+};
+const SECTIONS = { restore, reload, commit, mail, spellcheck, run };
+
+const chromium = new Chromium();
+const server = await serve(FOLDERS);
+const series = {};
+const [, , section, runs] = process.argv;
+try {
+  await SECTIONS[section](Number(runs));
+  console.log(JSON.stringify(series));
+} finally {
+  await chromium.remove();
+  server.close();
+}
+
+/** Folders that the suite was given for its pages. */
+function named({ HOLDFAST_DICTIONARIES: dictionaries, HOLDFAST_MAILS: mails }) {
+  return { ...(dictionaries && { dict: dictionaries }), ...(mails && { mails }) };
+}
+
+function add(name, value) {
+  (series[name] ??= []).push(value);
+}
+
+/** A worker in a new page, as after a reload. */
+async function fresh() {
+  const page = await chromium.page();
+  await page.goto(`${server.origin}/`);
+  const step = await stepper(page, "/bench/worker.mjs");
+  return {
+    async step(name, rest) {
+      const result = await step(name, rest);
+      if (typeof result === "string") throw new Error(`${name}: ${result}`);
+      return result;
+    },
+    close: () => page.close(),
+  };
+}
+
+/** One step in a page of its own. */
+async function once(name, rest) {
+  const page = await fresh();
+  try {
+    return await page.step(name, rest);
+  } finally {
+    await page.close();
+  }
+}
+
+/** Runs the sides of a comparison in turns; each has a name and gives its values by name. */
+async function inTurns(count, sides) {
+  const order = Object.entries(sides);
+  for (let round = 0; round < count; round++) {
+    for (const [, side] of round % 2 ? order.toReversed() : order) await side(round);
+  }
+}
+
+/** A heap of some size back in linear memory, after a reload. */
+async function restore(count) {
+  for (const size of [1, 16, 64, 256]) {
+    await once("fillStore", { name: `restore-${size}`, size: size * MIB });
+    for (let round = 0; round < count; round++) {
+      const { ms, readMs } = await once("restoreStore", { name: `restore-${size}`, size: size * MIB });
+      add(`restore_ms_${size}mib`, ms);
+      add(`plain_read_ms_${size}mib`, readMs);
+    }
+  }
+}
+
+/** The state of a program back after a reload: a heap, against IndexedDB and a parser. */
+async function reload(count) {
+  for (const size of [1, 16, 64]) {
+    const name = `state-${size}`;
+    const { heapBytes, jsonBytes } = await once("makeState", { name, size: size * MIB });
+    add(`state_heap_mib_${size}`, heapBytes / MIB);
+    add(`state_json_mib_${size}`, jsonBytes / MIB);
+    const sides = {
+      heap: async () => add(`heap_ms_${size}`, (await once("heapState", { name, size: size * MIB })).ms),
+      json: async () => add(`json_ms_${size}`, (await once("jsonState", { name })).ms),
+      clone: async () => add(`clone_ms_${size}`, (await once("cloneState", { name })).ms),
+    };
+    await inTurns(count, sides);
+  }
+}
+
+/** A hundred changed pages of a heap, found and stored. */
+async function commit(count) {
+  for (const size of [1, 16, 64, 256]) {
+    const page = await fresh();
+    const { ours, found, plain } = await page.step("commits", { size: size * MIB, count });
+    ours.forEach((ms) => add(`commit_ms_${size}`, ms));
+    found.forEach((ms) => add(`find_ms_${size}`, ms));
+    plain.forEach((ms) => add(`plain_ms_${size}`, ms));
+    await page.close();
+  }
+}
+
+/** A classifier of mail that has learnt: its heap, against its counts as text. */
+async function mail(count) {
+  const folders = await readdir(FOLDERS.mails);
+  const mails = [];
+  for (const folder of folders) {
+    const names = (await readdir(join(FOLDERS.mails, folder))).filter((name) => name.endsWith(".txt"));
+    names.forEach((name, index) => mails.push({ folder, name, isTest: index % 10 === 0 }));
+  }
+  const learn = mails.filter(({ isTest }) => !isTest), test = mails.filter(({ isTest }) => isTest);
+  const trainer = await fresh();
+  const { words, textBytes, ms, share } = await trainer.step("learn", { learn, test });
+  await trainer.close();
+  add("mail_learnt", learn.length);
+  add("mail_words", words);
+  add("mail_text_mib", textBytes / MIB);
+  add("mail_learn_ms", ms);
+  add("mail_right_share", share);
+  const job = { mails: test.slice(0, 10) };
+  const sides = Object.fromEntries(["heap", "opfs", "indexeddb"].map((way) =>
+    [way, async () => add(`mail_${way}_ms`, (await once("classify", { ...job, way })).ms)]));
+  await inTurns(count, sides);
+}
+
+/** The spell check of a text: its tables in a heap, against dictionaries that are parsed. */
+async function spellcheck(count) {
+  const lists = (await readdir(FOLDERS.dict)).filter((name) => /^index\.|\.exc$/.test(name));
+  await once("keepDictionaries", { lists });
+  const sides = Object.fromEntries(["heap", "opfs", "indexeddb"].map((way) => [way, async () => {
+    const { ms, unknown } = await once("spell", { way, lists });
+    add(`spell_${way}_ms`, ms);
+    add("spell_unknown_words", unknown);
+  }]));
+  await sides.heap();
+  series.spell_heap_ms.length = 0;
+  await inTurns(count, sides);
+  if (new Set(series.spell_unknown_words).size > 1) throw new Error("the ways find different words");
+  series.spell_unknown_words.length = 1;
+}
+
+/** The same applets in the page and in `holdfast`, whole. */
+async function run(count) {
+  const home = await mkdtemp(join(tmpdir(), "holdfast-bench-web-"));
+  const rounds = Buffer.alloc(8);
+  rounds.writeBigUInt64LE(30_000_000n);
+  const jobs = [
+    { applet: "table", name: "work", input: rounds, heap: true },
+    { applet: "md5", name: "digest", input: Buffer.alloc(48 * MIB, "holdfast"), heap: false },
+  ];
+  try {
+    for (const { applet, name, input, heap } of jobs) {
+      const file = join(home, `${applet}.input`);
+      await writeFile(file, input);
+      const words = ["call", join(APPLETS, `${applet}.wasm`), name, "--input", file, "--timeout", "10m"];
+      if (heap) words.push("--heap", applet, "--app", "bench");
+      const command = () => {
+        const started = performance.now();
+        const { status, stdout, stderr } = spawnSync(HOLDFAST, words, {
+          env: { ...process.env, HOLDFAST_HOME: join(home, "home"), HOLDFAST_POOL: join(home, "pool") } });
+        if (status !== 0) throw new Error(`holdfast ended with ${status}: ${stderr}`);
+        return { ms: performance.now() - started, output: stdout.toString("base64") };
+      };
+      const page = await fresh();
+      const inPage = () => page.step("callWhole", {
+        applet, name, heap: heap && `run-${applet}`, path: `/inputs/${applet}.input` });
+      server.add("inputs", home);
+      command();
+      await inPage();
+      const outputs = { command: [], page: [] };
+      await inTurns(count, {
+        command: async () => {
+          const { ms, output } = command();
+          outputs.command.push(output);
+          add(`${applet}_holdfast_ms`, ms);
+        },
+        page: async () => {
+          const { ms, output } = await inPage();
+          outputs.page.push(output);
+          add(`${applet}_page_ms`, ms);
+        },
+      });
+      const different = outputs.page.filter((output, round) => output !== outputs.command[round]);
+      if (different.length > 0) throw new Error(`${applet} gives another result in the page`);
+      await page.close();
+    }
+  } finally {
+    await rm(home, { recursive: true, force: true });
+  }
+}
