@@ -101,15 +101,14 @@ fn restore(values: &Values, outcome: &mut Outcome) {
 fn reload(values: &Values, outcome: &mut Outcome) {
     for size in RELOADED {
         let heap = format!("heap_ms_{size}");
-        let key = if size == 64 {
-            "reload_vs_indexeddb".to_owned()
-        } else {
-            format!("reload_vs_indexeddb_{size}mib")
+        let mut add = |name: &str, way, goal| {
+            let key = if goal == Some(size) { name.to_owned() } else { format!("{name}_{size}mib") };
+            let goal = (goal == Some(size)).then_some(Goal::AtLeast(10.0));
+            outcome.add(key, over(values, &format!("{way}_ms_{size}"), &heap), "x", goal);
         };
-        let goal = (size == 64).then_some(Goal::AtLeast(10.0));
-        outcome.add(key, over(values, &format!("json_ms_{size}"), &heap), "x", goal);
-        let clone = over(values, &format!("clone_ms_{size}"), &heap);
-        outcome.add(format!("reload_vs_indexeddb_map_{size}mib"), clone, "x", None);
+        add("reload_vs_indexeddb", "indexedDb", Some(64));
+        add("reload_vs_indexeddb_map", "indexedDbMap", None);
+        add("reload_vs_opfs_file", "opfsFile", None);
         outcome.add(format!("reload_ms_{size}mib"), values.get(&heap).cloned(), "ms", None);
     }
 }

@@ -7,6 +7,9 @@ import { join } from "node:path";
 import { Chromium, APPLETS, HOLDFAST, serve, stepper } from "../../web/test/chromium.mjs";
 
 const MIB = 2 ** 20;
+/** As `web/demo/race.mjs` has them. */
+const BYTES_PER_WORD = 88;
+const WAYS = ["heap", "opfsFile", "indexedDb", "indexedDbMap"];
 const FOLDERS = {
   bench: new URL(".", import.meta.url).pathname,
   text: "/usr/share/common-licenses",
@@ -80,19 +83,15 @@ async function restore(count) {
   }
 }
 
-/** The state of a program back after a reload: a heap, against IndexedDB and a parser. */
+/** The state of a program back after a reload: a heap, against files and IndexedDB with a parser. */
 async function reload(count) {
   for (const size of [1, 16, 64]) {
-    const name = `state-${size}`;
-    const { heapBytes, jsonBytes } = await once("makeState", { name, size: size * MIB });
+    const [name, words] = [`state-${size}`, Math.floor(size * MIB / BYTES_PER_WORD)];
+    const { heapBytes, jsonBytes } = await once("makeState", { name, words });
     add(`state_heap_mib_${size}`, heapBytes / MIB);
     add(`state_json_mib_${size}`, jsonBytes / MIB);
-    const sides = {
-      heap: async () => add(`heap_ms_${size}`, (await once("heapState", { name, size: size * MIB })).ms),
-      json: async () => add(`json_ms_${size}`, (await once("jsonState", { name })).ms),
-      clone: async () => add(`clone_ms_${size}`, (await once("cloneState", { name })).ms),
-    };
-    await inTurns(count, sides);
+    await inTurns(count, Object.fromEntries(WAYS.map((way) => [way, async () =>
+      add(`${way}_ms_${size}`, (await once("state", { name, words, way })).ms)])));
   }
 }
 
@@ -110,9 +109,9 @@ async function commit(count) {
 
 /** A classifier of mail that has learnt: its heap, against its counts as text. */
 async function mail(count) {
-  const folders = await readdir(FOLDERS.mails);
+  const entries = await readdir(FOLDERS.mails, { withFileTypes: true });
   const mails = [];
-  for (const folder of folders) {
+  for (const { name: folder } of entries.filter((entry) => entry.isDirectory())) {
     const names = (await readdir(join(FOLDERS.mails, folder))).filter((name) => name.endsWith(".txt"));
     names.forEach((name, index) => mails.push({ folder, name, isTest: index % 10 === 0 }));
   }

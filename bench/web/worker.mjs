@@ -2,96 +2,18 @@
 // first line of a step: the worker runs then, as it does behind a reload.
 import { Applet, PAGE_SIZE, PageStore, run } from "/dist/index.js";
 import { Heaps } from "/dist/heaps.js";
-import { ConsoleStdout, Directory, File, PreopenDirectory, SyncOPFSFile, WASI,
+import { file, get, keepFile, keepState, keptFile, put, random, saved, shim, ways,
+} from "/demo/race.mjs";
+import { File, PreopenDirectory, SyncOPFSFile,
 } from "/node_modules/@bjorn3/browser_wasi_shim/dist/index.js";
 
 const MIB = 2 ** 20;
 const SCRATCH = 64 * MIB;
 const encoder = new TextEncoder(), decoder = new TextDecoder();
 
-function shim(name, lines, args = [], folders = []) {
-  const print = ConsoleStdout.lineBuffered((line) => lines.push(line));
-  return new WASI([name, ...args], [], [print, print, print, ...folders]);
-}
 const compile = (name) => WebAssembly.compileStreaming(fetch(`/applets/${name}.wasm`));
 const openApplet = async (name, rest) =>
   await Applet.open(await compile(name), { wasi: shim(name, []), ...rest });
-
-/** Numbers that are the same in each run. */
-function random(seed) {
-  let state = seed;
-  return () => {
-    state = Math.imul(state ^ (state >>> 15), 0x2c1b3c6d);
-    state = Math.imul(state ^ (state >>> 12), 0x297a2d39);
-    state ^= state >>> 15;
-    return (state >>> 0) / 2 ** 32;
-  };
-}
-
-async function file(name) {
-  const root = await navigator.storage.getDirectory();
-  const handle = await root.getFileHandle(name, { create: true });
-  return await handle.createSyncAccessHandle();
-}
-
-async function keepFile(name, bytes) {
-  const handle = await file(name);
-  handle.truncate(0);
-  handle.write(bytes, { at: 0 });
-  handle.flush();
-  handle.close();
-}
-
-async function keptFile(name) {
-  const handle = await file(name);
-  const bytes = new Uint8Array(handle.getSize());
-  handle.read(bytes, { at: 0 });
-  handle.close();
-  return bytes;
-}
-
-/** One object store of IndexedDB. */
-async function database() {
-  return await new Promise((done, failed) => {
-    const request = indexedDB.open("bench", 1);
-    request.onupgradeneeded = () => request.result.createObjectStore("state");
-    request.onsuccess = () => done(request.result);
-    request.onerror = () => failed(request.error);
-  });
-}
-
-async function inDatabase(mode, ask) {
-  const opened = await database();
-  try {
-    return await new Promise((done, failed) => {
-      const transaction = opened.transaction("state", mode, { durability: "strict" });
-      const request = ask(transaction.objectStore("state"));
-      transaction.oncomplete = () => done(request.result);
-      transaction.onerror = transaction.onabort = () => failed(transaction.error);
-    });
-  } finally {
-    opened.close();
-  }
-}
-const put = (key, value) => inDatabase("readwrite", (store) => store.put(value, key));
-const get = (key) => inDatabase("readonly", (store) => store.get(key));
-
-/** What `save` of the classifier streams, whole. */
-async function saved(applet) {
-  const parts = [];
-  const last = await applet.call("save", "", { onChunk: (part) => void parts.push(part.slice()) });
-  return new Uint8Array(await new Blob([...parts, last]).arrayBuffer());
-}
-
-/** What a page would keep in the place of the classifier's heap. */
-function counts(text) {
-  const [categories, words] = text.split("\n\n");
-  const parse = (lines) => lines.split("\n").filter((line) => line !== "").map((line) => {
-    const [name, ...numbers] = line.split("\t");
-    return { name, numbers: numbers.map(Number) };
-  });
-  return { categories: parse(categories), words: parse(words) };
-}
 
 const steps = {
   async fillStore({ name, size }) {
@@ -120,50 +42,9 @@ const steps = {
     return { ms, readMs: performance.now() - readStarted };
   },
 
-  /** Has the classifier learn words until its heap has nearly that size; keeps the same as JSON. */
-  async makeState({ name, size }) {
-    const limit = Math.max(size, 2 * MIB) * 2;
-    const applet = await openApplet("mail", { heap: name, limit, durability: "relaxed" });
-    const next = random(2);
-    const words = Math.floor(size / 88);
-    for (let from = 0; from < words; from += 4000) {
-      const mail = Array.from({ length: Math.min(4000, words - from) }, (_, i) =>
-        `w${(from + i).toString(36)}x${Math.floor(next() * 36 ** 4).toString(36)}`);
-      await applet.call("learn", `${from % 3 ? "work" : "home"}\n${mail.join(" ")}`);
-    }
-    const heapBytes = applet.heap().length;
-    const state = counts(decoder.decode(await saved(applet)));
-    await applet.close();
-    const json = JSON.stringify(state);
-    await put(`${name}-json`, json);
-    await put(`${name}-clone`, new Map(state.words.map(({ name: word, numbers }) => [word, numbers])));
-    return { heapBytes, jsonBytes: json.length };
-  },
-  async heapState({ name, size }) {
-    const started = performance.now();
-    const limit = Math.max(size, 2 * MIB) * 2;
-    const applet = await openApplet("mail", { heap: name, limit });
-    const answer = decoder.decode(await applet.call("count"));
-    const ms = performance.now() - started;
-    if (!answer.includes("work\t")) throw new Error(`the state is ${answer}`);
-    await applet.close();
-    return { ms };
-  },
-  async jsonState({ name }) {
-    const started = performance.now();
-    const state = JSON.parse(await get(`${name}-json`));
-    const byWord = new Map(state.words.map(({ name: word, numbers }) => [word, numbers]));
-    const ms = performance.now() - started;
-    if (byWord.size === 0) throw new Error("the state is empty");
-    return { ms };
-  },
-  async cloneState({ name }) {
-    const started = performance.now();
-    const byWord = await get(`${name}-clone`);
-    const ms = performance.now() - started;
-    if (byWord.size === 0) throw new Error("the state is empty");
-    return { ms };
-  },
+  /** Keeps one state in all ways; and how long it takes until it is back in one of them. */
+  makeState: ({ name, words }) => keepState(() => compile("mail"), name, words),
+  state: async ({ name, words, way }) => ({ ms: await ways[way](() => compile("mail"), name, words) }),
 
   /** Changes 100 pages all over a heap and commits; the same bytes to a plain file. */
   async commits({ size, count }) {
@@ -237,10 +118,11 @@ const steps = {
     const started = performance.now();
     const heap = way === "heap" ? "mail" : "none";
     const applet = await openApplet("mail", { heap, limit: SCRATCH });
-    if (way === "opfs") await applet.call("load", await keptFile("mail-counts"));
-    if (way === "indexeddb") await applet.call("load", await get("mail-counts"));
+    const only = { commit: false };
+    if (way === "opfs") await applet.call("load", await keptFile("mail-counts"), only);
+    if (way === "indexeddb") await applet.call("load", await get("mail-counts"), only);
     const answers = [];
-    for (const { mail } of fetched) answers.push(decoder.decode(await applet.call("classify", mail)));
+    for (const { mail } of fetched) answers.push(decoder.decode(await applet.call("classify", mail, only)));
     const ms = performance.now() - started;
     await applet.close();
     if (!answers.every((answer) => answer.includes("ham\t"))) throw new Error("nothing was learnt");

@@ -37,6 +37,11 @@ export interface RunOptions extends HeapOptions {
    * `relaxed`: it survives the end of tab and browser, and a power cut only somewhat later.
    */
   readonly durability?: Durability;
+  /**
+   * When an applet that serves is committed: behind each call, unless said, or `idle`, when nothing
+   * was called for a moment, at the latest a second after what it stored. A killed tab loses that.
+   */
+  readonly commits?: "each-call" | "idle";
 }
 
 /** What a run came to. */
@@ -44,6 +49,17 @@ export interface Run {
   readonly exitCode: number;
   /** Pages that the commits of the run wrote. */
   readonly committedPages: number;
+}
+
+/**
+ * What an applet allocates lies above its heaps, beyond 2 GiB, and such an address comes as a negative
+ * number, which shims do not expect. No argument of WASI is a negative number of 32 bits.
+ */
+function withHighAddresses(wasi: Record<string, unknown>): WebAssembly.ModuleImports {
+  const unsigned = (value: unknown) => (typeof value === "number" ? value >>> 0 : value);
+  return Object.fromEntries(Object.entries(wasi).map(([name, call]) => [name,
+    typeof call === "function" ? (...rest: unknown[]) => call(...rest.map(unsigned)) : call,
+  ])) as WebAssembly.ModuleImports;
 }
 
 /** Stack switching (JSPI), which TypeScript's library does not know yet. */
@@ -106,7 +122,7 @@ class Instance {
     }
     const imports: WebAssembly.Imports = {
       [MODULE]: offered,
-      wasi_snapshot_preview1: this.#wasi.wasiImport as WebAssembly.ModuleImports,
+      wasi_snapshot_preview1: withHighAddresses(this.#wasi.wasiImport),
     };
     for (const { module: from, name } of needed) {
       // Only what is offered, not what every object of JavaScript has besides.
@@ -179,9 +195,13 @@ export class Applet {
   #isClosed = false;
   #checkedAt = performance.now();
   #lost: unknown;
+  readonly #isIdle: boolean;
+  /** Since when calls were not committed. */
+  #uncommittedSince: number | undefined;
 
-  private constructor(instance: Instance) {
+  private constructor(instance: Instance, isIdle: boolean) {
     this.#instance = instance;
+    this.#isIdle = isIdle;
     this.#ended = instance.start();
   }
 
@@ -194,7 +214,7 @@ export class Applet {
       throw new UnsupportedError("calls need a browser with stack switching (JSPI); run() needs none");
     }
     const instance = await Instance.create(module, options);
-    const applet = new Applet(instance);
+    const applet = new Applet(instance, options.commits === "idle");
     applet.#ended.then(
       (code) => instance.mailbox.fail(new AppletEndedError(`the applet ended with code ${code}`)),
       (cause) => instance.mailbox.fail(new AppletEndedError("the applet trapped", { cause })),
@@ -219,7 +239,8 @@ export class Applet {
   }
 
   /**
-   * Calls a function, after the calls before it; its result, when what it stored is committed.
+   * Calls a function, after the calls before it; its result, when what it stored is committed, unless
+   * the options say otherwise.
    * Rejects with a `CallError` where the function failed, an `AppletEndedError` where the applet did,
    * and a `QuotaError` where there is no room for the commit, which the next one tries again.
    */
@@ -232,7 +253,8 @@ export class Applet {
     if (this.#lost !== undefined) throw this.#lost;
     const bytes = typeof input === "string" ? new TextEncoder().encode(input) : input;
     try {
-      return await this.#instance.mailbox.call(name, bytes, options);
+      const { commit = this.#commitsNow() } = options;
+      return await this.#instance.mailbox.call(name, bytes, { ...options, commit });
     } finally {
       if (performance.now() - this.#checkedAt > CHECK_AFTER_MS) void this.#check();
       this.#scheduleCheckpoint();
@@ -307,13 +329,30 @@ export class Applet {
     }
   }
 
-  /** Brings commits home while nothing is called. */
+  /** Whether a call that begins now is to be committed. */
+  #commitsNow(): boolean {
+    if (!this.#isIdle) return true;
+    const now = performance.now();
+    this.#uncommittedSince ??= now;
+    const isDue = now - this.#uncommittedSince > COMMIT_AFTER_MS;
+    if (isDue) this.#uncommittedSince = undefined;
+    return isDue;
+  }
+
+  /** Commits what waits, and brings commits home, while nothing is called. */
   #scheduleCheckpoint(): void {
     clearTimeout(this.#checkpoint);
     if (this.#isClosed) return;
     this.#checkpoint = setTimeout(async () => {
       await this.#check();
       if (this.#isClosed || this.#lost !== undefined) return;
+      try {
+        if (this.#uncommittedSince !== undefined) this.#instance.heaps.commit();
+        this.#uncommittedSince = undefined;
+      } catch {
+        // The next call is committed, and has the error.
+        this.#uncommittedSince = -Infinity;
+      }
       for (const { store, isReadOnly } of this.#instance.heaps.all) {
         try {
           if (!isReadOnly) store.checkpoint();
@@ -321,10 +360,14 @@ export class Applet {
           // The commits stand in the journal; what failed fails again with the next commit.
         }
       }
-    }, CHECKPOINT_AFTER_MS);
+    }, this.#uncommittedSince === undefined ? CHECKPOINT_AFTER_MS : IDLE_MS);
   }
 }
 
 const CHECKPOINT_AFTER_MS = 200;
+/** How long nothing is called before calls that were not committed are. */
+const IDLE_MS = 50;
+/** How long what a call stored waits at most for its commit, while other calls are made. */
+const COMMIT_AFTER_MS = 800;
 /** How long calls go on at most before the storage is looked at. */
 const CHECK_AFTER_MS = 1000;

@@ -44,11 +44,24 @@ export interface HeapOptions {
   /** See `OpenOptions` of `PageStore`. */
   readonly wait?: AbortSignal | boolean;
   readonly onPhase?: (phase: Phase) => void;
+  /** Called behind each commit that stored something. */
+  readonly onCommit?: (commit: HeapCommit) => void;
   /**
    * Where heaps are kept if the browser gives the page no files: in IndexedDB, with the weaker
    * promise that `weaker` of the applet names. Without it there are no heaps then.
    */
   readonly fallback?: "indexeddb";
+}
+
+/** A commit of one heap. */
+export interface HeapCommit {
+  /** Its name in the applet. */
+  readonly heap: string;
+  /** The numbers of the pages that were stored. */
+  readonly pages: readonly number[];
+  /** What finding them took, and storing them. */
+  readonly findMs: number;
+  readonly storeMs: number;
 }
 
 /** A heap of a running applet. */
@@ -64,12 +77,16 @@ export class AppletHeap {
   readonly store: HeapStore;
   /** `undefined` for one that is only read, or has not appeared. */
   #sums: PageSums | undefined;
+  readonly #onCommit: ((commit: HeapCommit) => void) | undefined;
 
-  constructor(grant: HeapGrant, store: HeapStore, limit: number) {
+  constructor(
+    grant: HeapGrant, store: HeapStore, limit: number, onCommit?: (commit: HeapCommit) => void,
+  ) {
     this.name = grant.name ?? grant.heap;
     this.isReadOnly = grant.access === "read-only";
     this.limit = limit;
     this.store = store;
+    this.#onCommit = onCommit;
     const head = new Uint8Array(PAGE_SIZE);
     store.readHead(head);
     this.base = placeOf(head) ?? Number.NaN;
@@ -97,10 +114,14 @@ export class AppletHeap {
 
   /** Stores what differs from what is stored; returns how many pages these are. */
   commit(memory: WebAssembly.Memory, durability: Durability): number {
+    const started = performance.now();
     const pages = this.changedPages();
     if (pages.length === 0) return 0;
+    const found = performance.now();
     this.store.commit(this.bytes(memory), pages, durability);
     this.#sums!.store(pages);
+    const [findMs, storeMs] = [found - started, performance.now() - found];
+    this.#onCommit?.({ heap: this.name, pages, findMs, storeMs });
     return pages.length;
   }
 }
@@ -140,7 +161,7 @@ export class Heaps {
         const { wait, onPhase } = options;
         const asked = { size: limit, access: grant.access, wait, onPhase };
         const store = await openStore(grant.heap, asked, options.fallback);
-        heaps.push(new AppletHeap(grant, store, limit));
+        heaps.push(new AppletHeap(grant, store, limit, options.onCommit));
       }
       place(heaps, hasOldImports);
       return new Heaps(heaps, durability);

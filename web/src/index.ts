@@ -1,6 +1,6 @@
 export { Applet, run, type Run, type RunOptions, type Wasi } from "./applet.js";
 export * from "./errors.js";
-export { type HeapGrant, type HeapOptions } from "./heaps.js";
+export { type HeapCommit, type HeapGrant, type HeapOptions } from "./heaps.js";
 export { HostFailure, type HostFunction, type Output } from "./host-functions.js";
 export { LIMIT_MAX } from "./layout.js";
 export { type CallOptions } from "./mailbox.js";

@@ -2,8 +2,8 @@
  * Messages between an applet that serves calls and its host: the imports `receive`, which waits for
  * one, and `send`; headers and kinds as `docs/format.md` draws them.
  *
- * Invariants: what a call stored is committed before its result is handed out. A call has exactly
- * one end: a result, a failure, or the end of the applet.
+ * Invariants: what a call stored is committed before its result is handed out, unless the caller
+ * asked for no commit. A call has exactly one end: a result, a failure, or the end of the applet.
  */
 import { AppletEndedError, CallError, UnsupportedError } from "./errors.js";
 import { Status } from "./heaps.js";
@@ -20,6 +20,11 @@ const NAME_BYTES_MAX = 64;
 export interface CallOptions {
   /** Ends the call: before it begins, or with the next part of its result. */
   readonly signal?: AbortSignal;
+  /**
+   * Whether the heaps are committed before the result is handed out, which reads them whole: `false`
+   * for a function that only reads. What it stores all the same goes with the next commit.
+   */
+  readonly commit?: boolean;
   /** Takes the parts of a streaming result; the applet waits for the promise that it returns. */
   readonly onChunk?: (bytes: Uint8Array) => void | Promise<void>;
 }
@@ -176,6 +181,7 @@ export class Mailbox {
       waiting.reject(error);
       return Status.ok;
     };
+    if (waiting.options.commit === false) return answer();
     try {
       const settled = this.#commit();
       return settled === undefined ? answer() : settled.then(answer, refuse);

@@ -27,6 +27,20 @@ test("an applet finds its heap again after a reload", async () => {
   assert.match(listed.lines.join("\n"), /Ada[^]*Grace/);
 });
 
+// Guarantee: web/applet
+test("an applet that allocates above its heaps reads folders and files of its host", async () => {
+  const { step } = await tab();
+  const job = { applet: "spellcheck", limit: 16 * MIB };
+  const folders = {
+    dict: { words: "it\nrained\nand\nthe\nsoup\nwas\ngood\n" },
+    text: { letter: "It rained, and the soop was good.\n" },
+  };
+  const built = await step("run", { ...job, folders, args: ["--dict", "/dict", "/text/letter"] });
+  assert.match(built.lines.join("\n"), /soop -> soup/);
+  const warm = await step("run", { ...job, folders: { text: folders.text }, args: ["/text/letter"] });
+  assert.deepEqual([warm.exitCode, warm.lines[0]], [1, built.lines[0]]);
+});
+
 // Guarantee: web/applet-trap
 test("what a crashed applet had open is rolled back at its next run", async () => {
   const { step, call } = await guestbook();
@@ -139,6 +153,39 @@ test("what a page stores to the heap of an applet itself is counted, committed, 
   await second.step("serve", { applet: "echo", wait: true });
   assert.equal((await second.step("call", { name: "count", input: "" })).charCodeAt(0), 2);
   assert.equal(await second.step("heapByte", { at }), 5);
+});
+
+// Guarantee: web/uncommitted-calls
+test("a call that is not to be committed is none, and goes with the next commit", async () => {
+  const count = ({ step }, rest) => step("count", rest);
+  const first = await tab();
+  await first.step("serve", { applet: "echo" });
+  assert.equal(await count(first), 1);
+  assert.equal(await count(first, { commit: false }), 2);
+  assert.ok(await first.step("changedPages") > 0);
+  await kill();
+  const second = await tab();
+  await second.step("serve", { applet: "echo" });
+  assert.equal(await count(second, { commit: false }), 2, "it was lost with the browser");
+  assert.equal(await count(second), 3);
+  await kill();
+  const third = await tab();
+  await third.step("serve", { applet: "echo", commits: "idle" });
+  assert.equal(await count(third), 4);
+  assert.ok(await third.step("changedPages") > 0);
+  await new Promise((done) => setTimeout(done, 500));
+  assert.equal(await third.step("changedPages"), 0, "it was committed when nothing was called");
+  const end = Date.now() + 3000;
+  let calls = 4, isCommitted = false;
+  while (!isCommitted && Date.now() < end) {
+    assert.equal(await count(third), ++calls);
+    isCommitted = await third.step("changedPages") === 0;
+  }
+  assert.ok(isCommitted, "calls without a pause are committed, too");
+  await kill();
+  const fourth = await tab();
+  await fourth.step("serve", { applet: "echo" });
+  assert.equal(await count(fourth), calls + 1);
 });
 
 // Guarantee: web/storage-state

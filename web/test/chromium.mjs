@@ -16,15 +16,15 @@ const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", 
   "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const TYPES = { ".wasm": "application/wasm", ".html": "text/html", ".css": "text/css" };
 
-/** Serves an empty page, this package, and what `folders` names by the first part of a path. */
-export async function serve(folders = {}) {
+/** Serves an empty page, a folder, and what `folders` names by the first part of a path. */
+export async function serve(folders = {}, root = WEB) {
   const all = { applets: APPLETS, ...folders };
   const server = createServer(async (request, response) => {
     try {
       if (request.url === "/") return response.setHeader("content-type", "text/html").end("<p>");
       const path = normalize(decodeURIComponent(new URL(request.url, "http://host").pathname));
       const [, first, ...rest] = path.split("/");
-      const folder = Object.hasOwn(all, first) ? join(all[first], ...rest) : join(WEB, path);
+      const folder = Object.hasOwn(all, first) ? join(all[first], ...rest) : join(root, path);
       const bytes = await readFile(folder);
       const extension = /\.\w+$/.exec(path)?.[0];
       response.setHeader("content-type", TYPES[extension] ?? "text/javascript").end(bytes);

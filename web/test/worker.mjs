@@ -3,7 +3,7 @@ import {
   Applet, exportHeap, HostFailure, importHeap, keepStorage, PAGE_SIZE, PageStore, removeSnapshot,
   rollBack, run, SharedApplet, snapshots, storageState, takeSnapshot,
 } from "/dist/index.js";
-import { ConsoleStdout, WASI } from "/node_modules/@bjorn3/browser_wasi_shim/dist/index.js";
+import { ConsoleStdout, File, PreopenDirectory, WASI } from "/node_modules/@bjorn3/browser_wasi_shim/dist/index.js";
 
 const PAGES = 64;
 const size = PAGES * PAGE_SIZE;
@@ -19,9 +19,13 @@ const standStill = (phase) => phase && ((now) => {
 });
 
 /** What an applet needs of WASI; what it prints goes to `lines`. */
-function shim(name, args, lines) {
+function shim(name, args, lines, folders = {}) {
   const print = ConsoleStdout.lineBuffered((line) => lines.push(line));
-  return new WASI([name, ...args], [], [print, print, print]);
+  const contents = (files) => new Map(Object.entries(files).map(([file, text]) =>
+    [file, new File(new TextEncoder().encode(text))]));
+  const opened = Object.entries(folders).map(([folder, files]) =>
+    new PreopenDirectory(`/${folder}`, contents(files)));
+  return new WASI([name, ...args], [], [print, print, print, ...opened], { debug: false });
 }
 const compile = (name) => WebAssembly.compileStreaming(fetch(`/applets/${name}.wasm`));
 const bytesOf = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
@@ -79,21 +83,26 @@ const steps = {
    * Runs an applet with arguments; what it printed, its exit code, and the pages of its commits.
    * With `phase` it stands still behind that step of its commit until the browser is killed.
    */
-  async run({ applet: name, args, limit, phase, heaps = name, fallback }) {
+  async run({ applet: name, args, limit, phase, heaps = name, fallback, folders }) {
     const lines = [];
     // A checkpoint that was begun is ended first: its steps are not those to stand still behind.
     if (phase) (await PageStore.open(name, { size: limit })).close();
     const options = {
-      heap: heaps, limit, wasi: shim(name, args, lines), onPhase: standStill(phase), fallback };
+      heap: heaps, limit, wasi: shim(name, args, lines, folders), onPhase: standStill(phase), fallback };
     return { ...await run(await compile(name), options), lines };
   },
   /** Starts an applet that serves. */
-  async serve({ applet: name, heaps = name, durability, functionTimeout, wait, fallback }) {
+  async serve({ applet: name, heaps = name, durability, functionTimeout, wait, fallback, commits }) {
     const wasi = shim(name, [], []);
     applet = await Applet.open(await compile(name), {
-      heap: heaps, wasi, durability, functions, functionTimeout, wait, fallback,
+      heap: heaps, wasi, durability, functions, functionTimeout, wait, fallback, commits,
       limit: 16 * 2 ** 20 });
     return applet.exports;
+  },
+  /** Counts the calls of this function, in the heap. */
+  async count({ commit }) {
+    const output = await applet.call("count", "", { commit });
+    return Number(new DataView(output.buffer, output.byteOffset).getBigUint64(0, true));
   },
   async call({ name, input }) {
     const output = await applet.call(name, input);

@@ -17,7 +17,7 @@ const INSTALL_TIMEOUT_S: u32 = 5 * 60;
 const TEST_TIMEOUT_S: u32 = 5 * 60;
 
 /// The applets that its tests run.
-const APPLETS: [&str; 5] = ["guestbook", "echo", "plugin", "ledgers", "mail"];
+const APPLETS: [&str; 6] = ["guestbook", "echo", "plugin", "ledgers", "mail", "spellcheck"];
 
 /// `cargo xtask web`.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {

@@ -1,0 +1,237 @@
+// The interface of the demo: it asks the worker, and draws.
+import { keepStorage, storageState } from "../dist/index.js";
+
+const $ = (id) => document.getElementById(id);
+const number = (value) => Math.round(value).toLocaleString("en");
+const milliseconds = (ms) => `${ms < 10 ? ms.toFixed(1) : number(ms)} ms`;
+
+let worker, lastId = 0;
+const waiting = new Map();
+const commits = [];
+/** When each page was stored last, by the number of the commit. */
+let stored = new Map(), used = new Uint8Array(), commitCount = 0;
+
+function begin() {
+  worker = new Worker(new URL("worker.mjs", import.meta.url), { type: "module" });
+  worker.onmessage = ({ data: { id, ok, error, commit } }) => {
+    if (commit) return takeCommit(commit);
+    const { done, failed } = waiting.get(id);
+    waiting.delete(id);
+    if (error) failed(new Error(error));
+    else done(ok);
+  };
+}
+
+function ask(step, rest = {}) {
+  return new Promise((done, failed) => {
+    const id = ++lastId;
+    waiting.set(id, { done, failed });
+    worker.postMessage({ id, step, ...rest });
+  });
+}
+
+function say(text, isFailure = false) {
+  $("status").textContent = text;
+  $("status").classList.toggle("failed", isFailure);
+}
+
+/** Runs what a button stands for, which cannot be pressed meanwhile. */
+function button(id, work) {
+  $(id).addEventListener("click", async () => {
+    $(id).disabled = true;
+    try {
+      await work();
+    } catch (error) {
+      say(error.message, true);
+    } finally {
+      $(id).disabled = false;
+    }
+  });
+}
+
+async function start() {
+  const { ms, counts } = await ask("start");
+  const { usedBytes, isPersistent } = await storageState();
+  const lasting = isPersistent ? ", which the browser keeps" : "";
+  const stores = usedBytes > 0 ? ` This site stores ${number(usedBytes / 2 ** 20)} MiB${lasting}.` : "";
+  say(`The classifier is back after ${milliseconds(ms)}.${stores}`);
+  showCounts(counts);
+  await drawPages();
+}
+
+function showCounts(counts) {
+  const lines = counts.trim().split("\n");
+  const words = Number(lines.pop());
+  const mails = lines.map((line) => line.split("\t")).map(([name, count]) => `${count} of ${name}`);
+  $("learnt").textContent = mails.length === 0 ? "It has learnt nothing yet."
+    : `It has learnt mails: ${mails.join(", ")}; ${number(words)} words.`;
+}
+
+function bars(list, rows, unit) {
+  const most = Math.max(...rows.map(({ value }) => value));
+  const best = Math.min(...rows.map(({ value }) => value));
+  list.replaceChildren(...rows.map(({ name, value, isBest }) => {
+    const row = document.createElement("li");
+    const [label, bar, text] = ["span", "span", "span"].map((tag) => document.createElement(tag));
+    label.textContent = name;
+    bar.className = "bar";
+    bar.style.width = `${100 * value / most}%`;
+    text.className = "value";
+    text.textContent = unit(value);
+    row.classList.toggle("best", isBest ?? value === best);
+    row.append(label, bar, text);
+    return row;
+  }));
+}
+
+function takeCommit({ pages, findMs, storeMs }) {
+  commitCount += 1;
+  pages.forEach((page) => stored.set(page, commitCount));
+  commits.push({ pages: pages.length, findMs, storeMs });
+  if (commits.length > 160) commits.shift();
+  drawSoon();
+}
+
+let isDrawing = false;
+function drawSoon() {
+  if (isDrawing) return;
+  isDrawing = true;
+  setTimeout(async () => {
+    await drawPages().catch(() => {});
+    isDrawing = false;
+  }, 150);
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
+
+/** A canvas, with as many dots as the screen has. */
+function drawing(canvas) {
+  const ratio = devicePixelRatio || 1;
+  const { width } = canvas.getBoundingClientRect();
+  const height = width * Number(canvas.getAttribute("data-shape"));
+  [canvas.width, canvas.height] = [width * ratio, height * ratio];
+  const context = canvas.getContext("2d");
+  context.scale(ratio, ratio);
+  return { context, width, height };
+}
+
+async function drawPages() {
+  ({ used } = await ask("pages"));
+  const { context, width, height } = drawing($("pages"));
+  // Whole pages where they fit, else several in a cell.
+  const size = Math.max(4, Math.floor(Math.sqrt(width * height / Math.max(1, used.length))));
+  const columns = Math.floor(width / size), rows = Math.floor(height / size);
+  const perCell = Math.max(1, Math.ceil(used.length / (columns * rows)));
+  const colours = { empty: colour("empty"), used: colour("used"), changed: colour("changed") };
+  let usedPages = 0, lastPages = 0;
+  for (let cell = 0; cell * perCell < used.length; cell++) {
+    let kind = "empty";
+    for (let page = cell * perCell; page < Math.min(used.length, (cell + 1) * perCell); page++) {
+      if (used[page]) {
+        usedPages += 1;
+        if (kind === "empty") kind = "used";
+      }
+      if ((stored.get(page) ?? -Infinity) > commitCount - 10) {
+        lastPages += 1;
+        kind = "changed";
+      }
+    }
+    context.fillStyle = colours[kind];
+    context.fillRect(cell % columns * size, Math.floor(cell / columns) * size, size - 1, size - 1);
+  }
+  $("heap-figures").textContent = `${number(usedPages)} of ${number(used.length)} pages of 4 KiB hold something; \
+the last ten commits stored ${number(lastPages)}.`;
+  drawCommits();
+}
+
+function drawCommits() {
+  const { context, width, height } = drawing($("commits"));
+  const times = commits.map(({ findMs, storeMs }) => findMs + storeMs);
+  const most = Math.max(1, ...times);
+  const step = width / 160;
+  commits.forEach(({ findMs, storeMs }, index) => {
+    const [found, whole] = [findMs / most * height, (findMs + storeMs) / most * height];
+    context.fillStyle = colour("used");
+    context.fillRect(index * step, height - whole, Math.max(1, step - 1), whole);
+    context.fillStyle = colour("changed");
+    context.fillRect(index * step, height - found, Math.max(1, step - 1), found);
+  });
+  const sorted = times.toSorted((one, other) => one - other);
+  $("commit-figures").textContent = times.length === 0
+    ? "Commits of this visit will be drawn here, as bars: finding what changed, and storing it."
+    : `${number(times.length)} commits: half took ${milliseconds(sorted[sorted.length >> 1])} or less, the longest \
+${milliseconds(most)}; below, finding what changed, above, storing it.`;
+}
+
+button("check", async () => {
+  say("The spell checker runs …");
+  const { ms, isCold, report } = await ask("check", { text: $("text").value });
+  $("spell-time").textContent = isCold ? `${milliseconds(ms)}, with building the tables` : `${milliseconds(ms)}, from the heap`;
+  const unknown = JSON.parse(report).unknown ?? [];
+  $("unknown").replaceChildren(...unknown.map(({ word, suggestion }) => {
+    const item = document.createElement("li");
+    const wrong = document.createElement("del");
+    wrong.textContent = word;
+    item.append(wrong, suggestion ? ` → ${suggestion}` : "");
+    return item;
+  }));
+  say(unknown.length === 0 ? "All words are known." : `${unknown.length} unknown words.`);
+});
+button("learn", async () => {
+  const { ms, counts } = await ask("learn", { category: $("category").value, text: $("mail").value });
+  $("mail-time").textContent = `learnt and stored in ${milliseconds(ms)}`;
+  showCounts(counts);
+});
+button("classify", async () => {
+  const { ms, verdict } = await ask("classify", { text: $("mail").value });
+  $("mail-time").textContent = `classified in ${milliseconds(ms)}`;
+  const rows = verdict.trim().split("\n").filter((line) => line !== "").map((line) => line.split("\t"));
+  bars($("verdict"), rows.map(([name, share], index) =>
+    ({ name, value: Number(share), isBest: index === 0 })), (value) => `${(100 * value).toFixed(1)} %`);
+});
+button("feed", async () => {
+  const { ms, counts } = await ask("feed", { count: 200 });
+  $("feed-time").textContent = `${milliseconds(ms)}, ${milliseconds(ms / 200)} each`;
+  showCounts(counts);
+});
+button("race", async () => {
+  const words = Number($("words").value);
+  $("race-figures").textContent = "the state is made …";
+  const { heapBytes, jsonBytes } = await ask("race", { words, way: "keep" });
+  const names = { heap: "Holdfast heap", opfsFile: "file, JSON", indexedDb: "IndexedDB, JSON", indexedDbMap: "IndexedDB, map" };
+  const times = Object.fromEntries(Object.keys(names).map((way) => [way, []]));
+  for (let round = 0; round < 3; round++) {
+    $("race-figures").textContent = `round ${round + 1} of 3 …`;
+    for (const way of Object.keys(names)) times[way].push((await ask("race", { words, way })).ms);
+  }
+  const middle = (values) => values.toSorted((one, other) => one - other)[1];
+  bars($("results"), Object.entries(names).map(([way, name]) => ({ name, value: middle(times[way]) })), milliseconds);
+  const ratio = middle(times.indexedDb) / middle(times.heap);
+  $("race-figures").textContent = `${number(words)} words: ${(heapBytes / 2 ** 20).toFixed(0)} MiB of heap, or \
+${(jsonBytes / 2 ** 20).toFixed(1)} MiB of JSON. The heap is back ${ratio.toFixed(1)} times as fast as from IndexedDB (middle of three).`;
+});
+button("reload", () => location.reload());
+button("kill", async () => {
+  worker.terminate();
+  waiting.forEach(({ failed }) => failed(new Error("the program was killed")));
+  waiting.clear();
+  begin();
+  await start();
+});
+button("clear", async () => {
+  worker.terminate();
+  const root = await navigator.storage.getDirectory();
+  for await (const name of root.keys()) await root.removeEntry(name, { recursive: true });
+  for (const { name } of await indexedDB.databases()) indexedDB.deleteDatabase(name);
+  location.reload();
+});
+button("keep", async () => {
+  say(await keepStorage() ? "The browser keeps the heaps also when the disk gets full." :
+    "The browser does not promise to keep them; it may ask again when you use the site more.");
+});
+for (const [id, shape] of [["pages", 0.25], ["commits", 0.14]]) $(id).setAttribute("data-shape", shape);
+addEventListener("resize", drawSoon);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawSoon);
+
+begin();
+start().catch((error) => say(error.message, true));
