@@ -359,10 +359,13 @@ fetch_pages_to_measure() {
 
 # The web package is tested in a real Chromium, which not every system has as a package: without it those tests
 # name themselves as not run.
-install_chromium() {
-  command -v chromium >/dev/null && command -v npm >/dev/null && return 0
-  command -v apt-get >/dev/null && (install_packages chromium npm) ||
-    printf 'warning: Chromium and npm cannot be installed; the web package is not tested\n' >&2
+install_browsers() {
+  if ! command -v chromium >/dev/null || ! command -v npm >/dev/null; then
+    command -v apt-get >/dev/null && (install_packages chromium npm) ||
+      printf 'warning: Chromium and npm cannot be installed; the web package is not tested\n' >&2
+  fi
+  # Debian has it; where it is not, those tests name themselves.
+  command -v firefox-esr >/dev/null || (install_packages firefox-esr) || true
 }
 
 # What ./demo needs.
@@ -389,5 +392,5 @@ set_up_for_testing() {
   fetch_html5lib
   fetch_pages
   install_better_sqlite3
-  install_chromium
+  install_browsers
 }

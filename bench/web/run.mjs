@@ -4,7 +4,7 @@ import { spawnSync } from "node:child_process";
 import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Chromium, APPLETS, HOLDFAST, serve, stepper } from "../../web/test/chromium.mjs";
+import { Browser, APPLETS, HOLDFAST, serve, stepper } from "../../web/test/browsers.mjs";
 
 const MIB = 2 ** 20;
 /** As `web/demo/race.mjs` has them. */
@@ -17,7 +17,7 @@ const FOLDERS = {
 };
 const SECTIONS = { restore, reload, commit, mail, spellcheck, run };
 
-const chromium = new Chromium();
+const chromium = new Browser();
 const server = await serve(FOLDERS);
 const series = {};
 const [, , section, runs] = process.argv;

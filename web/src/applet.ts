@@ -240,7 +240,8 @@ export class Applet {
 
   /**
    * Calls a function, after the calls before it; its result, when what it stored is committed, unless
-   * the options say otherwise.
+   * the options say otherwise. The input is read when the applet takes it: leave it as it is until the
+   * call has ended.
    * Rejects with a `CallError` where the function failed, an `AppletEndedError` where the applet did,
    * and a `QuotaError` where there is no room for the commit, which the next one tries again.
    */

@@ -105,7 +105,7 @@ export class Mailbox {
       }
       const call = ++this.#lastCall;
       this.#calls.set(call, { resolve, reject, options });
-      const message = { kind: Kind.call, call, index, payload: input.slice() };
+      const message = { kind: Kind.call, call, index, payload: input };
       this.#queue.push(message);
       options.signal?.addEventListener("abort", () => {
         const at = this.#queue.indexOf(message);

@@ -7,3 +7,4 @@ import "./fallback.test.mjs";
 import "./several.test.mjs";
 import "./snapshots.test.mjs";
 import "./transfer.test.mjs";
+import "./firefox.test.mjs";

@@ -1,26 +1,31 @@
 // One browser and one server for the tests of a file; each test begins with an empty browser.
 import { after, before, beforeEach } from "node:test";
-import { Chromium, serve, stepper } from "./chromium.mjs";
+import { Browser, serve, stepper } from "./browsers.mjs";
 
-export { APPLETS, HOLDFAST } from "./chromium.mjs";
+export { APPLETS, HOLDFAST } from "./browsers.mjs";
 /** How often a test kills the browser. */
 export const KILLS = Number(process.env.HOLDFAST_WEB_KILLS ?? 8);
 
-const chromium = new Chromium();
-let server;
+const chromium = new Browser();
+let browser = chromium, server;
 
 before(async () => { server = await serve(); });
 after(async () => {
-  await chromium.remove();
+  await browser.remove();
   server.close();
 });
-beforeEach(() => chromium.remove());
+beforeEach(async () => {
+  await browser.remove();
+  browser = chromium;
+});
 
-export const kill = () => chromium.kill();
+/** Has this test open its tabs in another browser. */
+export const use = (other) => { browser = other; };
+export const kill = () => browser.kill();
 
 /** A new page, and a function that runs one step in its worker. */
 export async function tab() {
-  const page = await chromium.page();
+  const page = await browser.page();
   await page.goto(`${server.origin}/`);
   const step = await stepper(page, "/test/worker.mjs");
   /** Has the origin get so many bytes of storage. */

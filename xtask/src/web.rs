@@ -66,14 +66,20 @@ fn npm(workspace: &Workspace, arguments: &[&str]) -> Command {
     command
 }
 
-/// Reads the counts at the end of a TAP report by Node.js; a cancelled test failed.
+/// Reads the counts at the end of a TAP report by Node.js, and which tests were skipped for what; a
+/// cancelled test failed.
 fn read(report: &str) -> Outcome {
     let count = |name: &str| -> u64 {
         let lines = report.lines().filter_map(|line| line.strip_prefix("# ")?.strip_prefix(name));
         lines.filter_map(|number| number.trim().parse::<u64>().ok()).next_back().unwrap_or(0)
     };
     let failed = count("fail ") + count("cancelled ");
-    Outcome { passed: count("pass "), failed, not_run: Vec::new() }
+    let skipped = report.lines().filter_map(|line| line.strip_prefix("ok ")?.split_once(" # SKIP "));
+    let not_run = skipped.map(|(test, why)| {
+        let name = test.split_once(" - ").map_or(test, |(_, name)| name);
+        format!("the web package: {name}: {why}")
+    });
+    Outcome { passed: count("pass "), failed, not_run: not_run.collect() }
 }
 
 #[cfg(test)]
@@ -85,5 +91,12 @@ mod tests {
         let outcome = read("# Subtest: pass 9\n# pass 3\n# fail 1\n# cancelled 2\n");
         assert_eq!((outcome.passed, outcome.failed), (3, 3));
         assert_eq!(read("").passed, 0);
+    }
+
+    #[test]
+    fn a_skipped_test_is_named() {
+        let outcome = read("ok 3 - in Firefox # SKIP there is no Firefox\nok 4 - rest\n# pass 1\n");
+        assert_eq!(outcome.not_run, ["the web package: in Firefox: there is no Firefox"]);
+        assert_eq!(outcome.passed, 1);
     }
 }

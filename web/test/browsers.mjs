@@ -1,6 +1,6 @@
-// A real Chromium with a profile of its own, and a server on this machine for what its pages load:
-// for the tests, which may kill it, and for what is measured.
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+// Real browsers with profiles of their own, and a server on this machine for what their pages load: for
+// the tests, which may kill them, and for what is measured.
+import { appendFile, mkdtemp, readFile, rm } from "node:fs/promises";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join, normalize } from "node:path";
@@ -11,9 +11,16 @@ export const WEB = new URL("..", import.meta.url).pathname;
 export const APPLETS = process.env.HOLDFAST_APPLETS ?? join(WEB, "../target/applets");
 /** The command line of Holdfast. */
 export const HOLDFAST = process.env.HOLDFAST ?? join(WEB, "../target/debug/holdfast");
-const EXECUTABLE = process.env.CHROMIUM ?? "/usr/bin/chromium";
-const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-quic",
-  "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+export const FIREFOX = process.env.FIREFOX ?? "/usr/bin/firefox-esr";
+const KINDS = {
+  chromium: {
+    browser: "chrome",
+    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+    args: ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-quic",
+      "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+  },
+  firefox: { browser: "firefox", executablePath: FIREFOX, headless: true },
+};
 const TYPES = { ".wasm": "application/wasm", ".html": "text/html", ".css": "text/css" };
 
 /** Serves an empty page, a folder, and what `folders` names by the first part of a path. */
@@ -45,15 +52,22 @@ export async function serve(folders = {}, root = WEB) {
 }
 
 /** A browser, started when a page is asked for. */
-export class Chromium {
+export class Browser {
+  #kind;
   #browser;
   #profile;
 
+  /** A Chromium, or a `firefox`. */
+  constructor(kind = "chromium") {
+    this.#kind = KINDS[kind];
+  }
+
   async page() {
     this.#profile ??= await mkdtemp(join(tmpdir(), "holdfast-web-"));
+    // In a profile that is used again the driver of Firefox expects this file, and removes it.
+    await appendFile(join(this.#profile, "user.js"), "");
     this.#browser ??= await puppeteer.launch({
-      executablePath: EXECUTABLE, args: FLAGS, userDataDir: this.#profile, timeout: 20_000,
-      protocolTimeout: 600_000 });
+      ...this.#kind, userDataDir: this.#profile, timeout: 40_000, protocolTimeout: 600_000 });
     return await this.#browser.newPage();
   }
 
