@@ -23,6 +23,7 @@ const LAYERS: [&[&str]; 9] = [
         "sqlite/extension",
         "sqlite/static",
         "sqlite/preload",
+        "web",
     ],
     &["cli/command"],
     &["documents/page", "keeper/command", "sqlite/command", "sqlite/model", "trace/command"],
