@@ -83,7 +83,11 @@ pub fn header<B: Backing>(heap: &Heap<B>, at: u64) -> Result<ArrayHeader, Fault>
     let sound = header.length <= header.room
         && header.element_bytes != 0
         && (header.room == 0 || bytes <= bytes::usable(heap, header.elements.offset()));
-    if sound { Ok(header) } else { Err(Fault::corrupt("the header of an array contradicts itself")) }
+    if sound {
+        Ok(header)
+    } else {
+        Err(Fault::corrupt("the header of an array contradicts itself"))
+    }
 }
 
 /// Makes room for so many elements, and for more where that is less than half as much again.

@@ -68,11 +68,7 @@ pub(crate) fn store_new<B: Backing, T: Portable>(
 }
 
 /// Stores bytes; logged in a transaction.
-pub(crate) fn write<B: Backing>(
-    heap: &mut Heap<B>,
-    offset: u64,
-    from: &[u8],
-) -> Result<(), Fault> {
+pub(crate) fn write<B: Backing>(heap: &mut Heap<B>, offset: u64, from: &[u8]) -> Result<(), Fault> {
     let at = place(heap, offset, from.len() as u64)?;
     if heap.in_transaction() {
         heap.add_range(at, from.len() as u64)?;

@@ -8,7 +8,7 @@
 //! Invariant: one heap for each instance of the module, and one thread. An argument that is wrong is
 //! an error and no trap.
 
-use holdfast_guest::{AttachError, Heap, Lock, attach_portable};
+use holdfast_guest::{AttachError, Heap, Lock, Root, attach_portable};
 use holdfast_heap::RootType;
 
 use crate::array;
@@ -57,9 +57,8 @@ fn fail(fault: Fault) -> i32 {
 fn call(bytes: u32, work: impl FnOnce(&mut Session, &[u8]) -> Result<i32, Fault>) -> i32 {
     let done = INPUT.with(|input| {
         SESSION.with(|session| {
-            let session = session
-                .as_mut()
-                .ok_or_else(|| Fault::new(Code::Host, "no heap is attached"))?;
+            let session =
+                session.as_mut().ok_or_else(|| Fault::new(Code::Host, "no heap is attached"))?;
             work(session, input.get(..bytes as usize).ok_or_else(too_short)?)
         })
     });
@@ -207,6 +206,12 @@ extern "C" fn object_allocate(bytes: u32) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn object_free(at: u32) -> i32 {
     call(0, |session, _| {
+        let heap = &session.heap;
+        let is_root = |root: Root| heap.offset_of(root.pointer) == Some(at.into());
+        if let Some((name, _)) = heap.roots().find(|(_, root)| is_root(*root)) {
+            let text = format!("the object is the root {name:?}; remove that");
+            return Err(Fault::new(Code::Exists, text));
+        }
         bytes::free(&mut session.heap, at.into())?;
         Ok(0)
     })
@@ -285,12 +290,12 @@ extern "C" fn map_open(name: u32, kinds: u32, value_layout: u64) -> i32 {
     })
 }
 
-/// Looks a key up: 1 with offset and length of the value, or 0.
+/// Looks a key up: 1 with offset and length of the value and the number of its cell, or 0.
 #[unsafe(no_mangle)]
 extern "C" fn map_get(at: u32, key: u32) -> i32 {
     call(key, |session, key| match Map::at(at.into()).get(&session.heap, key)? {
         Some(found) => {
-            give([word(found.value.at)?, word(found.value.bytes)?]);
+            give([word(found.value.at)?, word(found.value.bytes)?, found.cell]);
             Ok(1)
         }
         None => Ok(0),

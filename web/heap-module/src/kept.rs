@@ -39,7 +39,9 @@ pub enum Way {
     Matches,
 }
 
-fn lent<B: Backing>(heap: &mut Heap<B>) -> Result<Documents<B, &mut holdfast_heap::Owned<B>>, Fault> {
+fn lent<B: Backing>(
+    heap: &mut Heap<B>,
+) -> Result<Documents<B, &mut holdfast_heap::Owned<B>>, Fault> {
     Documents::lent(heap).ok_or_else(|| Fault::new(Code::Host, "threads share the heap"))
 }
 
@@ -172,9 +174,7 @@ pub fn attribute<B: Backing>(
     of: u32,
     attribute: &str,
 ) -> Result<Option<String>, Fault> {
-    with(heap, name, |document| {
-        Ok(node(document, of)?.attribute(attribute).map(str::to_owned))
-    })
+    with(heap, name, |document| Ok(node(document, of)?.attribute(attribute).map(str::to_owned)))
 }
 
 /// The names of the attributes of an element, in their order.

@@ -131,11 +131,7 @@ pub fn create<B: Backing>(
 ///
 /// # Errors
 /// [`Code::Layout`] for something else, also a map of other kinds; [`Code::Corrupt`].
-pub fn open<B: Backing>(
-    heap: &Heap<B>,
-    name: &str,
-    kinds: MapKinds,
-) -> Result<Option<Map>, Fault> {
+pub fn open<B: Backing>(heap: &Heap<B>, name: &str, kinds: MapKinds) -> Result<Option<Map>, Fault> {
     let Some(root) = heap.root_typed::<MapHeader>(name)? else { return Ok(None) };
     let map = Map { at: heap.offset_of(root.cast()).unwrap_or(0) };
     let header = map.header(heap)?;
@@ -358,11 +354,7 @@ impl Map {
     }
 
     /// Makes both tables anew: without empty cells where these are a half, else twice as large.
-    fn rebuild<B: Backing>(
-        self,
-        heap: &mut Heap<B>,
-        header: &mut MapHeader,
-    ) -> Result<(), Fault> {
+    fn rebuild<B: Backing>(self, heap: &mut Heap<B>, header: &mut MapHeader) -> Result<(), Fault> {
         let old = *header;
         let slots = match old.slots {
             0 => SLOTS_FIRST,
@@ -478,11 +470,7 @@ fn find<B: Backing>(
 }
 
 /// An entry, both parts of which lie in the heap.
-fn entry_at<B: Backing>(
-    heap: &Heap<B>,
-    cell: u32,
-    entry: Ref<MapEntry>,
-) -> Result<Found, Fault> {
+fn entry_at<B: Backing>(heap: &Heap<B>, cell: u32, entry: Ref<MapEntry>) -> Result<Found, Fault> {
     let head: MapEntry = bytes::load(heap, entry.offset())?;
     let key = Span { at: entry.offset() + ENTRY_BYTES, bytes: head.key_bytes.into() };
     let at = key.at + key.bytes.next_multiple_of(8);

@@ -1,0 +1,15 @@
+// Runs functions of a test in a dedicated worker, with the package and what they keep there.
+import * as holdfast from "/dist/index.js";
+
+const kept = {};
+const AsyncFunction = (async () => {}).constructor;
+
+onmessage = async ({ data: { code, given } }) => {
+  try {
+    const work = new AsyncFunction("holdfast", "kept", "given", `return (${code})(holdfast, kept, given)`);
+    postMessage({ ok: (await work(holdfast, kept, given)) ?? null });
+  } catch (error) {
+    postMessage({ error: error?.name ?? String(error), message: error?.message, stack: error?.stack });
+  }
+};
+postMessage({ ok: "ready" });
