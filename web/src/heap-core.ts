@@ -69,10 +69,7 @@ export class HeapCore {
 
   /** Throws where nothing can be asked of the heap any more. */
   check(): void {
-    if (this.isClosed) {
-      throw new StaleReferenceError(`the heap ${this.name} is closed; open it again`);
-    }
-    if (this.module.broken !== undefined) throw this.module.broken;
+    if (this.module.ended !== undefined) throw this.module.ended;
   }
 
   /** Throws where nothing can be stored. */
@@ -120,6 +117,8 @@ export`);
   /** Closes it for all that refer to it. */
   close(): void {
     this.isClosed = true;
+    this.module.ended ??=
+      new StaleReferenceError(`the heap ${this.name} is closed; open it again`);
     this.epoch += 1;
     this.#bytes = new Uint8Array();
     this.#view = new DataView(new ArrayBuffer(0));

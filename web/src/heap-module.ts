@@ -98,8 +98,8 @@ function ownModule(): Promise<WebAssembly.Module> {
 
 export class HeapModule {
   readonly exports: HeapExports;
-  /** Why it is called no more. */
-  broken: CorruptError | undefined;
+  /** Why it is called no more: it trapped, or its heap is closed. */
+  ended: CorruptError | StaleReferenceError | undefined;
   /** A change failed half-way, so that an open transaction can only be rolled back. */
   isDoomed = false;
   #input = new Uint8Array();
@@ -136,7 +136,7 @@ export class HeapModule {
 
   /** Calls a function; its status, which is no failure. */
   call<K extends keyof Calls>(name: K, ...rest: Parameters<Calls[K]>): number {
-    if (this.broken !== undefined) throw this.broken;
+    if (this.ended !== undefined) throw this.ended;
     let status: number;
     try {
       status = (this.exports[name] as (...rest: unknown[]) => number)(...rest);
@@ -157,10 +157,10 @@ export class HeapModule {
   }
 
   /** What a trap means: only bytes that no version of Holdfast wrote lead to one. */
-  trapped(cause: unknown): CorruptError {
-    this.broken ??= new CorruptError("the heap is damaged so that it could not be followed; close \
+  trapped(cause: unknown): Error {
+    this.ended ??= new CorruptError("the heap is damaged so that it could not be followed; close \
 it, and restore it from an export", { cause });
-    return this.broken;
+    return this.ended;
   }
 
   /** One of the words that a call gave. */

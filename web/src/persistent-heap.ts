@@ -218,7 +218,7 @@ rolled back");
     core.depth -= 1;
     if (core.depth === 0) core.epoch += 1;
     // With a module that trapped there is nothing to end: no commit is made of its heap.
-    if (core.module.broken !== undefined) return;
+    if (core.module.ended !== undefined) return;
     let hasCommitted = false;
     try {
       core.module.call(how);
@@ -260,7 +260,7 @@ rolled back");
     }
     clearTimeout(this.#checkpoint);
     try {
-      if (commit && !core.isReadOnly && core.module.broken === undefined) this.#heaps.commit();
+      if (commit && !core.isReadOnly && core.module.ended === undefined) this.#heaps.commit();
     } finally {
       core.close();
       this.#heaps.close();

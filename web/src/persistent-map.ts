@@ -228,7 +228,7 @@ the key that came last; collect the keys first");
       }
       this.#epoch = core.epoch;
     }
-    if (core.module.broken !== undefined) throw core.module.broken;
+    if (core.module.ended !== undefined) throw core.module.ended;
     return this.#at;
   }
 

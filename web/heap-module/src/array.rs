@@ -119,3 +119,48 @@ pub fn reserve<B: Backing>(heap: &mut Heap<B>, at: u64, room: u32) -> Result<(),
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use holdfast_heap::Typed;
+
+    /// Growth keeps the elements, and a rollback brings the room back that was there.
+    #[test]
+    fn growth_keeps_elements_and_is_rolled_back() {
+        let mut heap = testing::heap(16 << 20);
+        let at = create(&mut heap, "array", 8, u64::LAYOUT).unwrap();
+        reserve(&mut heap, at, 5).unwrap();
+        let first = header(&heap, at).unwrap();
+        assert_eq!((first.length, first.room), (0, ROOM_FIRST));
+        for index in 0..5 {
+            bytes::store(&mut heap, first.elements.offset() + index * 8, index + 100).unwrap();
+        }
+        bytes::store(&mut heap, at, ArrayHeader { length: 5, ..first }).unwrap();
+        heap.begin().unwrap();
+        reserve(&mut heap, at, 1000).unwrap();
+        assert_eq!(header(&heap, at).unwrap().room, 1000);
+        heap.abort().unwrap();
+        assert_eq!(header(&heap, at).unwrap().room, ROOM_FIRST);
+        reserve(&mut heap, at, 9).unwrap();
+        let grown = header(&heap, at).unwrap();
+        assert_eq!(grown.room, 12);
+        for index in 0..5 {
+            let stored: u64 = bytes::load(&heap, grown.elements.offset() + index * 8).unwrap();
+            assert_eq!(stored, index + 100);
+        }
+        assert_eq!(open(&heap, "array", 8, u64::LAYOUT).unwrap(), Some(at));
+        assert_eq!(open(&heap, "array", 8, f64::LAYOUT).unwrap_err().code, Code::Layout);
+        let told = reserve(&mut heap, at, u32::MAX).unwrap_err();
+        assert_eq!((told.code, header(&heap, at).unwrap().room), (Code::Full, 12));
+    }
+
+    /// Roots on media carry this number.
+    #[test]
+    fn layout_is_what_it_was() {
+        assert_eq!(ArrayHeader::LAYOUT, PINNED);
+    }
+
+    const PINNED: u64 = 0x1BC6_BCE9_38BD_98F7;
+}

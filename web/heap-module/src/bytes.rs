@@ -88,6 +88,18 @@ pub(crate) fn write_new<B: Backing>(
     Ok(())
 }
 
+/// Makes bytes zero that nothing refers to, or that were logged.
+pub(crate) fn zero_new<B: Backing>(
+    heap: &mut Heap<B>,
+    offset: u64,
+    bytes: u64,
+) -> Result<(), Fault> {
+    let at = place(heap, offset, bytes)?;
+    // SAFETY: inside the heap (checked), which is writable: the callers look before they begin.
+    unsafe { at.write_bytes(0, bytes as usize) };
+    Ok(())
+}
+
 /// Copies bytes within the heap, to an object that nothing refers to yet.
 pub(crate) fn copy_new<B: Backing>(
     heap: &mut Heap<B>,

@@ -27,5 +27,8 @@ mod exports;
 mod fault;
 pub mod kept;
 pub mod map;
+#[cfg(test)]
+#[allow(unsafe_code, reason = "plays a backing")]
+mod testing;
 
 pub use fault::{Code, Fault};

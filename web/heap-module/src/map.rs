@@ -250,7 +250,7 @@ impl Map {
         }
         let entry = new_entry(heap, key, value)?;
         if header.used == header.room
-            && let Err(fault) = self.rebuild(heap, &mut header)
+            && let Err(fault) = self.make_room(heap, &mut header)
         {
             bytes::free(heap, entry)?;
             return Err(fault);
@@ -353,12 +353,41 @@ impl Map {
         released(bytes::free(heap, cell.entry.offset()))
     }
 
-    /// Makes both tables anew: without empty cells where these are a half, else twice as large.
-    fn rebuild<B: Backing>(self, heap: &mut Heap<B>, header: &mut MapHeader) -> Result<(), Fault> {
+    /// Makes room for another cell: takes the empty ones out where these are a half, or where there
+    /// is no room for tables of twice the size.
+    fn make_room<B: Backing>(
+        self,
+        heap: &mut Heap<B>,
+        header: &mut MapHeader,
+    ) -> Result<(), Fault> {
+        if header.slots != 0 && header.length <= header.room / 2 {
+            return self.compact(heap, header);
+        }
+        match self.grow(heap, header) {
+            Err(fault) if fault.code == Code::Full && header.length < header.used => {
+                self.compact(heap, header)
+            }
+            result => result,
+        }
+    }
+
+    /// Takes the empty cells out, in place.
+    fn compact<B: Backing>(self, heap: &mut Heap<B>, header: &mut MapHeader) -> Result<(), Fault> {
+        let (table, bytes) = (header.table.offset(), u64::from(header.slots) * 4);
+        if heap.in_transaction() {
+            bytes::log(heap, header.cells.offset(), u64::from(header.used) * CELL_BYTES)?;
+            bytes::log(heap, table, bytes)?;
+        }
+        bytes::zero_new(heap, table, bytes)?;
+        let moves = header.moves.wrapping_add(1);
+        self.refill(heap, header, MapHeader { moves, ..*header })
+    }
+
+    /// Goes over to tables of twice the size.
+    fn grow<B: Backing>(self, heap: &mut Heap<B>, header: &mut MapHeader) -> Result<(), Fault> {
         let old = *header;
         let slots = match old.slots {
             0 => SLOTS_FIRST,
-            slots if old.length <= old.room / 2 => slots,
             SLOTS_MAX.. => return Err(Fault::new(Code::Full, "the map has too many entries")),
             slots => slots * 2,
         };
@@ -373,9 +402,21 @@ impl Map {
         };
         let moves = old.moves.wrapping_add(u32::from(old.length != old.used));
         let (table, cells) = (reference(table)?, reference(cells)?);
-        let mut new = MapHeader { table, cells, slots, room, used: 0, moves, ..old };
-        for number in 0..old.used {
-            let cell: MapCell = bytes::load(heap, cell_at(&old, number))?;
+        self.refill(heap, header, MapHeader { table, cells, slots, room, moves, ..old })?;
+        free_tables(heap, &old)
+    }
+
+    /// Brings the cells that have an entry into the tables of `new`, of which the first one is
+    /// empty; those of cells may be the same.
+    fn refill<B: Backing>(
+        self,
+        heap: &mut Heap<B>,
+        header: &mut MapHeader,
+        mut new: MapHeader,
+    ) -> Result<(), Fault> {
+        new.used = 0;
+        for number in 0..header.used {
+            let cell: MapCell = bytes::load(heap, cell_at(header, number))?;
             if cell.entry.is_null() {
                 continue;
             }
@@ -389,7 +430,7 @@ impl Map {
         }
         bytes::store(heap, self.at, new)?;
         *header = new;
-        free_tables(heap, &old)
+        Ok(())
     }
 }
 
@@ -494,3 +535,154 @@ fn new_entry<B: Backing>(heap: &mut Heap<B>, key: &[u8], value: &[u8]) -> Result
 }
 
 const _: () = assert!(MapHeader::IS_PORTABLE && HEADER_BYTES == 48);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{self, KINDS, Memory};
+    use rand::rngs::SmallRng;
+    use rand::{RngExt, SeedableRng};
+
+    fn all(heap: &Heap<Memory>, map: Map) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut found = Vec::new();
+        let span = |span: Span| bytes::bytes(heap, span.at, span.bytes).unwrap().to_vec();
+        map.scan(heap, 0, |entry| {
+            found.push((span(entry.key), span(entry.value)));
+            true
+        })
+        .unwrap();
+        found
+    }
+
+    fn key(number: u64) -> Vec<u8> {
+        format!("key {number}").repeat(number as usize % 3 + 1).into_bytes()
+    }
+
+    /// Random operations, with a list in the order of the keys as the model, inside and outside of
+    /// transactions, half of which are rolled back.
+    #[test]
+    fn map_is_its_model_in_its_order() {
+        let mut heap = testing::heap(64 << 20);
+        let map = create(&mut heap, "map", KINDS, 7).unwrap();
+        let mut model: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut random = SmallRng::seed_from_u64(1);
+        for round in 0..400 {
+            let before = model.clone();
+            let in_transaction = round % 2 == 1;
+            if in_transaction {
+                heap.begin().unwrap();
+            }
+            for _ in 0..random.random_range(1..80) {
+                let key = key(random.random_range(0..300));
+                let place = model.iter().position(|(known, _)| *known == key);
+                match random.random_range(0..9) {
+                    0..5 => {
+                        let value = vec![random.random(); random.random_range(0..40)];
+                        assert_eq!(map.set(&mut heap, &key, &value).unwrap(), place.is_none());
+                        match place {
+                            Some(at) => model[at].1 = value,
+                            None => model.push((key, value)),
+                        }
+                    }
+                    5..8 => {
+                        assert_eq!(map.delete(&mut heap, &key).unwrap(), place.is_some());
+                        place.map(|at| model.remove(at));
+                    }
+                    _ if random.random_range(0..40) == 0 => {
+                        map.clear(&mut heap).unwrap();
+                        model.clear();
+                    }
+                    _ => assert_eq!(map.get(&heap, &key).unwrap().is_some(), place.is_some()),
+                }
+            }
+            if in_transaction && random.random() {
+                heap.abort().unwrap();
+                model = before;
+            } else if in_transaction {
+                heap.commit().unwrap();
+            }
+            assert_eq!(map.length(&heap).unwrap() as usize, model.len());
+            assert_eq!(all(&heap, map), model, "round {round}");
+        }
+        let used = heap.usage().chunk_bytes;
+        map.remove(&mut heap, "map").unwrap();
+        assert!(heap.usage().chunk_bytes <= used);
+        assert_eq!(open(&heap, "map", KINDS).unwrap(), None);
+    }
+
+    /// A full heap changes nothing of the map.
+    #[test]
+    fn full_heap_leaves_the_map_as_it_was() {
+        let mut heap = testing::heap(1 << 20);
+        let map = create(&mut heap, "map", KINDS, 7).unwrap();
+        let mut count = 0;
+        let fault = loop {
+            match map.set(&mut heap, &key(count), &[1; 100]) {
+                Ok(_) => count += 1,
+                Err(fault) => break fault,
+            }
+        };
+        assert_eq!(fault.code, Code::Full);
+        assert!(count > 300, "{count}");
+        assert_eq!(all(&heap, map).len() as u64, count);
+        for number in 0..count {
+            map.delete(&mut heap, &key(number)).unwrap();
+            map.set(&mut heap, &key(number), &[2; 100]).unwrap();
+        }
+    }
+
+    /// A map of other kinds, and what is no map, are refused.
+    #[test]
+    fn other_kinds_are_refused() {
+        let mut heap = testing::heap(1 << 20);
+        create(&mut heap, "map", KINDS, 7).unwrap();
+        let other = MapKinds { value: 3, ..KINDS };
+        let told = open(&heap, "map", other).unwrap_err();
+        assert_eq!(told.code, Code::Layout);
+        assert!(told.text.contains("from string to bytes"), "{told}");
+        assert!(told.text.contains("from string to number"), "{told}");
+        heap.create_root("plain", 100).unwrap();
+        assert_eq!(open(&heap, "plain", KINDS).unwrap_err().code, Code::Layout);
+    }
+
+    /// Whatever bytes a map has, each operation ends with an answer or an error.
+    #[test]
+    fn damaged_map_ends_every_operation() {
+        let mut random = SmallRng::seed_from_u64(2);
+        for round in 0..300 {
+            let mut heap = testing::heap(1 << 20);
+            let map = create(&mut heap, "map", KINDS, 7).unwrap();
+            for number in 0..100 {
+                map.set(&mut heap, &key(number), &[3; 20]).unwrap();
+            }
+            let header = map.header(&heap).unwrap();
+            let parts = [
+                (map.offset(), HEADER_BYTES),
+                (header.table.offset(), u64::from(header.slots) * 4),
+                (header.cells.offset(), u64::from(header.room) * CELL_BYTES),
+            ];
+            for _ in 0..random.random_range(1..30) {
+                let (start, length) = parts[random.random_range(0..parts.len())];
+                let at = start + random.random_range(0..length);
+                bytes::store(&mut heap, at, random.random::<u8>()).unwrap();
+            }
+            let mut faults = 0;
+            for number in 0..150 {
+                faults += u32::from(map.get(&heap, &key(number)).is_err());
+                faults += u32::from(map.set(&mut heap, &key(number), &[4; 21]).is_err());
+                faults += u32::from(map.delete(&mut heap, &key(number)).is_err());
+            }
+            let _ = map.scan(&heap, 0, |_| true);
+            let _ = map.clear(&mut heap);
+            assert!(faults <= 450, "round {round}");
+        }
+    }
+
+    /// Roots on media carry these numbers.
+    #[test]
+    fn layouts_are_what_they_were() {
+        assert_eq!([MapHeader::LAYOUT, MapCell::LAYOUT, MapEntry::LAYOUT], PINNED);
+    }
+
+    const PINNED: [u64; 3] = [0x5192_95D1_E238_87B0, 0x2C3C_AB5D_38F2_3A34, 0xCCAA_9CE2_D3A2_1559];
+}

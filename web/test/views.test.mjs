@@ -1,0 +1,316 @@
+// Typed values of JavaScript in portable heaps, shared with applets of `holdfast call`.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { APPLETS, HOLDFAST } from "./browser.mjs";
+import { heapTab } from "./views-tab.mjs";
+
+const LIMIT = 16 * 2 ** 20;
+let folder, environment;
+
+before(() => {
+  folder = mkdtempSync(join(tmpdir(), "holdfast-views-"));
+  environment = {
+    ...process.env, HOLDFAST_HOME: join(folder, "home"), HOLDFAST_POOL: join(folder, "pool"),
+  };
+});
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+const holdfast = (...args) =>
+  execFileSync(HOLDFAST, args, { env: environment, timeout: 60_000 });
+/** A function of the applet `portable`, with the ledger in this heap. */
+const ledger = (applet, heap, name) =>
+  holdfast("call", "--key", "default", "--heap", `book=${heap}`, "--heap-size", "16MiB",
+    join(APPLETS, applet), name, "book");
+const look = (heap) => ledger("portable.wasm", heap, "look").readUInt32LE(0);
+
+/** The types of `applets/portable/ledger.h`, in the worker. */
+async function declare({ array, ref, struct, u32, u64, u8 }, kept) {
+  kept.Entry = struct("entry",
+    { older: ref("entry"), below: ref("entry"), number: u64, by: array(u8, 8) }, { version: 1 });
+  kept.Ledger = struct("ledger", {
+    newest: ref(kept.Entry), count: u32, sum: u64, shelves: array(ref(kept.Entry), 8),
+  }, { version: 1 });
+  /** As `ledger_add` of C. */
+  kept.add = (heap, by) => heap.transaction(() => {
+    const book = kept.Ledger.open(heap, "ledger") ?? kept.Ledger.create(heap, "ledger");
+    const count = book.count + 1, shelf = count % 8;
+    const entry = kept.Entry.new(heap, {
+      older: book.newest, below: book.shelves.get(shelf), number: BigInt(count),
+      by: new TextEncoder().encode(by),
+    });
+    book.newest = entry;
+    book.shelves.set(shelf, entry);
+    book.count = count;
+    book.sum += BigInt(count);
+  });
+  kept.list = (heap) => {
+    const entries = [];
+    for (let at = kept.Ledger.open(heap, "ledger").newest; at !== null; at = at.older) {
+      entries.push(`${at.number} ${new TextDecoder().decode(at.by).replaceAll("\0", "")}`);
+    }
+    return entries;
+  };
+}
+
+// Guarantee: web/views
+test("a ledger is kept by an applet, a native one and JavaScript in turn", async () => {
+  ledger("portable.wasm", "out", "add");
+  ledger("portable", "out", "add");
+  holdfast("heap", "export", "out", join(folder, "out"));
+  const { run, step } = await heapTab();
+  const base64 = readFileSync(join(folder, "out")).toString("base64");
+  await step("importHeap", { name: "book", base64 });
+  await run(declare);
+  const listed = await run(async ({ PersistentHeap }, kept) => {
+    const heap = await PersistentHeap.open("book", { size: 16 * 2 ** 20 });
+    kept.add(heap, "page");
+    const entries = kept.list(heap);
+    heap.close();
+    return entries;
+  });
+  assert.deepEqual(listed, ["3 page", "2 applet", "1 applet"]);
+  const back = await step("exportHeap", { name: "book", limit: LIMIT });
+  writeFileSync(join(folder, "back"), Buffer.from(back, "base64"));
+  holdfast("heap", "import", join(folder, "back"), "back");
+  assert.equal(look("back"), 3, "the applet reads every entry by both chains");
+  ledger("portable", "back", "add");
+  assert.equal(look("back"), 4);
+  holdfast("heap", "check", "back");
+});
+
+// Guarantee: web/views
+test("a heap that JavaScript made is one of applets", async () => {
+  const { run, step } = await heapTab();
+  await run(declare);
+  await run(async ({ PersistentHeap }, kept) => {
+    const heap = await PersistentHeap.open("born", { size: 16 * 2 ** 20 });
+    for (let count = 0; count < 20; count++) kept.add(heap, "born");
+    heap.close();
+  });
+  const born = await step("exportHeap", { name: "born", limit: LIMIT });
+  writeFileSync(join(folder, "born"), Buffer.from(born, "base64"));
+  holdfast("heap", "import", join(folder, "born"), "born");
+  assert.equal(look("born"), 20);
+  holdfast("heap", "check", "born");
+});
+
+// Guarantee: web/views
+test("layouts are the numbers that other languages compute", async () => {
+  const { run } = await heapTab();
+  // Those that `core/heap/src/portable.rs` pins.
+  const layouts = await run(async ({ array, f64, ref, struct, u32, u64, u8 }) => {
+    const Node = struct("Node", { next: ref("Node"), flags: u32, key: u64 }, { version: 1 });
+    const First = struct("First", { second: ref(() => Second), text: array(u8, 4) }, { version: 1 });
+    const Second = struct("Second", { third: ref(() => Third), count: u32 }, { version: 1 });
+    const Third = struct("Third", { first: ref(First), node: ref(Node) }, { version: 1 });
+    const Whole = struct("Whole", { first: array(First, 2), at: f64 }, { version: 1 });
+    return [Node, First, Whole].map((type) => type.layout().toString(16));
+  });
+  assert.deepEqual(layouts, ["e85007852806a773", "f19c71ee76eeaaad", "ccdacff2969ff358"]);
+});
+
+// Guarantee: web/views-layout
+test("another layout, heaps with pointers and wrong values are refused with a sentence", async () => {
+  const { run, step } = await heapTab();
+  const told = await run(async (holdfast, kept) => {
+    const { array, f32, f64, PersistentArray, PersistentHeap, PersistentMap, ref, struct, u16, u64, u8 }
+      = holdfast;
+    const heap = await PersistentHeap.open("typed", { size: 2 ** 20 });
+    const failure = (work) => {
+      try {
+        return [`nothing failed: ${work()}`];
+      } catch (error) {
+        return [error.name, error.message];
+      }
+    };
+    const Point = struct("Point", { x: f64, small: u16, wide: array(u8, 6), next: ref("Point"),
+      pad: array(u8, 4), key: u64 });
+    const Other = struct("Point", { x: f64, small: u16, wide: array(u8, 6), next: ref("Point"),
+      pad: array(u8, 4), id: u64 });
+    const point = Point.create(heap, "point");
+    PersistentMap.open(heap, "map", { value: "number" });
+    PersistentArray.open(heap, "array", f64);
+    kept.strings = [Point.layout(), Other.layout()].map((layout) => layout.toString(16));
+    const told = {
+      other: failure(() => Other.open(heap, "point")),
+      again: failure(() => Point.create(heap, "point")),
+      text: failure(() => { point.x = "1"; }),
+      large: failure(() => { point.small = 70_000; }),
+      half: failure(() => { point.small = 0.5; }),
+      number: failure(() => { point.key = 1; }),
+      bytes: failure(() => { point.wide = new Uint8Array(7); }),
+      reference: failure(() => { point.next = {}; }),
+      init: failure(() => Point.new(heap, { z: 1 })),
+      gap: failure(() => struct("Gap", { small: u8, large: f64 })),
+      end: failure(() => struct("End", { large: f64, small: u8 })),
+      kind: failure(() => struct("Kind", { kind: Number })),
+      map: failure(() => PersistentMap.open(heap, "map", { value: "string" })),
+      array: failure(() => PersistentArray.open(heap, "array", f32)),
+      point: failure(() => PersistentMap.open(heap, "point")),
+      name: failure(() => Point.create(heap, "n".repeat(256))),
+      root: failure(() => point.free()),
+      free: failure(() => heap.free(24)),
+    };
+    heap.close();
+    return [told, ...kept.strings];
+  });
+  const [failures, stored, wanted] = told;
+  const expect = (name, kind, words) => {
+    assert.equal(failures[name][0], kind, `${name}: ${failures[name]}`);
+    assert.match(failures[name][1], words, name);
+  };
+  expect("other", "LayoutMismatchError", new RegExp(`point.*${stored}.*Point.*${wanted}`));
+  expect("again", "ExistsError", /root/);
+  expect("text", "TypeError", /f64 is a number, and not the string "1"/);
+  expect("large", "RangeError", /between 0 and 65535/);
+  expect("half", "RangeError", /integer/);
+  expect("number", "TypeError", /u64 is a bigint/);
+  expect("bytes", "RangeError", /7 bytes do not fit into 6/);
+  expect("reference", "TypeError", /must be a Point of the heap/);
+  expect("init", "TypeError", /no field z/);
+  expect("gap", "TypeError", /7 bytes before large/);
+  expect("end", "TypeError", /7 bytes at the end/);
+  expect("kind", "TypeError", /no portable kind/);
+  expect("map", "LayoutMismatchError", /from string to number.*from string to string/);
+  expect("array", "LayoutMismatchError", /8 bytes.*4 bytes/s);
+  expect("point", "LayoutMismatchError", /the root has layout/);
+  expect("name", "RangeError", /255/);
+  expect("root", "ExistsError", /root "point"; remove that/);
+  expect("free", "StaleReferenceError", /not the start of an allocated object/);
+  assert.equal((await step("run", { applet: "guestbook", args: ["add", "Ada"], limit: LIMIT }))
+    .exitCode, 0);
+  const pointers = await run(({ PersistentHeap }) => PersistentHeap.open("guestbook")
+    .then(() => "opened", (error) => [error.name, error.message]));
+  assert.equal(pointers[0], "LayoutMismatchError");
+  assert.match(pointers[1], /pointers/);
+});
+
+// Guarantee: web/views-stale
+test("a value whose object is gone is a StaleReferenceError, and views survive growth", async () => {
+  const { run } = await heapTab();
+  const told = await run(async ({ f64, PersistentArray, PersistentHeap, ref, struct, u64 }) => {
+    const heap = await PersistentHeap.open("stale");
+    const failure = (work) => {
+      try {
+        return `nothing failed: ${work()}`;
+      } catch (error) {
+        return error.name;
+      }
+    };
+    const Node = struct("Node", { value: f64, next: ref("Node"), count: ref("Node") });
+    const root = Node.create(heap, "root", { value: 1 });
+    const freed = Node.new(heap, { value: 2 });
+    root.next = freed;
+    const other = root.next;
+    freed.free();
+    const told = { freed: failure(() => freed.value), other: failure(() => other.value) };
+    told.dangling = failure(() => root.next);
+    root.next = null;
+    let undone;
+    failure(() => heap.transaction(() => {
+      undone = Node.new(heap);
+      root.value = 7;
+      throw new Error("undone");
+    }));
+    told.undone = failure(() => undone.value);
+    told.value = root.value;
+    const array = PersistentArray.open(heap, "array", Node);
+    for (let count = 0; count < 5; count++) array.push({ value: count });
+    const element = array.get(4), bytes = heap.bytes(root);
+    // Far more than there is, so that everything moves, and linear memory grows.
+    for (let count = 0; count < 200_000; count++) array.push({ value: count });
+    heap.allocate(2 ** 20);
+    await new Promise((done) => setTimeout(done));
+    told.element = element.value;
+    told.length = array.length;
+    array.length = 4;
+    told.popped = failure(() => element.value);
+    element.constructor;
+    told.root = root.value;
+    told.bytes = bytes.length;
+    array.remove();
+    told.array = failure(() => array.length);
+    heap.removeRoot("root");
+    told.removed = failure(() => root.value);
+    heap.close();
+    told.closed = failure(() => root.value);
+    told.open = failure(() => heap.names());
+    return told;
+  });
+  const gone = "StaleReferenceError";
+  assert.deepEqual(told, {
+    freed: gone, other: gone, dangling: gone, undone: gone, value: 1, element: 4, length: 200_005,
+    popped: gone, root: 1, bytes: 16, array: gone, removed: gone, closed: gone, open: gone,
+  });
+});
+
+// Guarantee: web/transactions
+test("a transaction that throws leaves everything as it was", async () => {
+  const { run } = await heapTab();
+  const told = await run(async (holdfast) => {
+    const { array, f64, KeptDocument, PersistentArray, PersistentHeap, PersistentMap, struct, u8 }
+      = holdfast;
+    const heap = await PersistentHeap.open("undo");
+    const Point = struct("Point", { x: f64, bytes: array(u8, 8) });
+    const point = Point.create(heap, "point", { x: 1, bytes: new Uint8Array(8).fill(1) });
+    const map = PersistentMap.open(heap, "map"), list = PersistentArray.open(heap, "list", f64);
+    map.set("stays", [1]).set("changes", [2]);
+    list.push(1, 2, 3);
+    KeptDocument.open(heap, "page", { html: "<p>before" });
+    const raw = heap.allocate(32);
+    const state = () => [point.x, [...point.bytes], [...map], [...list],
+      KeptDocument.open(heap, "page").textContent, heap.names(), [...heap.bytes(raw)]];
+    const before = JSON.stringify(state());
+    const change = () => {
+      point.x = 2;
+      point.bytes[3] = 9;
+      heap.bytes(raw)[5] = 5;
+      map.set("new", 1).set("changes", "a longer value than there was").delete("stays");
+      for (let count = 0; count < 3000; count++) map.set(`key ${count}`, count);
+      list.set(0, 100);
+      for (let count = 0; count < 3000; count++) list.push(count);
+      list.view()[1] = 50;
+      KeptDocument.parse(heap, "page", "<p>after");
+      Point.create(heap, "second");
+      heap.removeRoot("second");
+      PersistentMap.open(heap, "inner").set("a", 1);
+    };
+    const failures = [];
+    const fails = (work) => {
+      try {
+        heap.transaction(work);
+      } catch (error) {
+        failures.push(error.name);
+      }
+    };
+    fails(() => { change(); throw new SyntaxError("no"); });
+    const undone = JSON.stringify(state()) === before;
+    fails(async () => {});
+    fails(() => heap.commit());
+    fails(() => heap.close());
+    // An inner one that fails takes the outer one with it.
+    fails(() => {
+      change();
+      try {
+        heap.transaction(() => { throw new Error("inner"); });
+      } catch { /* goes on */ }
+    });
+    const nested = JSON.stringify(state()) === before;
+    heap.transaction(() => { heap.transaction(change); });
+    const counts = [map.size, list.length, point.x, point.bytes[3]];
+    heap.close();
+    const again = await PersistentHeap.open("undo");
+    counts.push(PersistentMap.open(again, "map").size);
+    again.close();
+    return { undone, nested, failures, counts };
+  });
+  assert.deepEqual(told, {
+    undone: true, nested: true, counts: [3002, 3003, 2, 9, 3002],
+    failures: ["SyntaxError", "TypeError", "TransactionError", "TransactionError",
+      "TransactionError"],
+  });
+});
