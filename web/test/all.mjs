@@ -7,4 +7,7 @@ import "./fallback.test.mjs";
 import "./several.test.mjs";
 import "./snapshots.test.mjs";
 import "./transfer.test.mjs";
+import "./views.test.mjs";
+import "./containers.test.mjs";
+import "./documents.test.mjs";
 import "./firefox.test.mjs";
