@@ -5,8 +5,8 @@ import { copyFileSync } from "node:fs";
 const TARGET = "wasm32-wasip1";
 
 export function buildHeapModule() {
-  const args = ["build", "-p", "holdfast-web-heap", "--lib", "--target", TARGET, "--profile", "applet",
-    "--message-format", "json-render-diagnostics"];
+  const args = ["build", "-p", "holdfast-web-heap", "--lib", "--target", TARGET,
+    "--profile", "applet", "--message-format", "json-render-diagnostics"];
   let told;
   try {
     told = execFileSync("cargo", args, {
@@ -15,7 +15,7 @@ export function buildHeapModule() {
   } catch (error) {
     console.error(error.code === "ENOENT"
       ? "cargo is missing, which builds dist/heap.wasm: install Rust from https://rustup.rs"
-      : `dist/heap.wasm was not built (see above); its target is added by: rustup target add ${TARGET}`);
+      : `dist/heap.wasm was not built (see above); rustup target add ${TARGET} adds its target`);
     process.exit(1);
   }
   const files = told.split("\n").filter((line) => line.startsWith("{"))

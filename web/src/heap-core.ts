@@ -1,6 +1,6 @@
 /**
- * An open heap as views, maps, arrays and documents see it: its bytes in linear memory, what is open
- * in it, and whether what they hold is still there.
+ * An open heap as views, maps, arrays and documents see it: its bytes in linear memory, what is
+ * open in it, and whether what they hold is still there.
  *
  * Invariants: no view of linear memory outlives its growth: a detached one is made anew. Whoever is
  * about to store says so, and in a transaction what was there is logged first.

@@ -2,8 +2,8 @@
  * The module of WebAssembly that knows heaps (`web/heap-module`), as TypeScript calls it: bytes in
  * and out, and its failures as errors.
  *
- * Invariants: a module that trapped is called no more, since it may have left the heap in the middle
- * of a change. No view of linear memory is kept across a call that may grow it.
+ * Invariants: a module that trapped is called no more, since it may have left the heap in the
+ * middle of a change. No view of linear memory is kept across a call that may grow it.
  */
 import {
   CorruptError, ExistsError, LayoutMismatchError, UnsupportedError,

@@ -51,7 +51,8 @@ class Source {
   }
 
   #stale(): never {
-    throw new StaleReferenceError(`the document ${this.name} was replaced or removed; open it again`);
+    throw new StaleReferenceError(`the document ${this.name} was replaced or removed; open it \
+again`);
   }
 
   text(node: number, part: number): string {
@@ -154,7 +155,8 @@ export class KeptElement extends KeptNode {
       module.call("document_attribute", handle, this.node, module.putText(wanted)) === 1;
     const lower = name.toLowerCase();
     // Those of HTML are in small letters, and those of SVG as the page writes them.
-    const isThere = ask(name) || lower !== name && this.namespaceURI === HTML_NAMESPACE && ask(lower);
+    const isThere = ask(name)
+      || lower !== name && this.namespaceURI === HTML_NAMESPACE && ask(lower);
     return isThere ? module.text(module.result(0), module.result(1)) : null;
   }
 
@@ -215,9 +217,10 @@ export class KeptDocument extends KeptNode {
   }
 
   /**
-   * Opens the document of this name; where there is none, `html` is parsed. Throws a `NotFoundError`
-   * without one, a `LayoutMismatchError` where something else has the name, a `CorruptError` for a
-   * damaged document, a `LimitError` for a page that passes one, `HeapFullError`.
+   * Opens the document of this name; where there is none, `html` is parsed. Throws a
+   * `NotFoundError` without one, a `LayoutMismatchError` where something else has the name, a
+   * `CorruptError` for a damaged document, a `LimitError` for a page that passes one,
+   * `HeapFullError`.
    */
   static open(
     heap: PersistentHeap, name: string, { html }: KeptDocumentOptions = {},

@@ -1,10 +1,10 @@
 /**
- * What a field of a portable type, or an element of an array, holds: integers and floats of explicit
- * width, references, and arrays. With the same layouts and numbers as `portable!` of Rust,
+ * What a field of a portable type, or an element of an array, holds: integers and floats of
+ * explicit width, references, and arrays. With the same layouts and numbers as `portable!` of Rust,
  * `NV_PORTABLE` of C and `holdfast.Portable` of Python.
  *
- * Invariants: a kind reads and writes linear memory in place. What it is given to store is looked at
- * before anything is stored.
+ * Invariants: a kind reads and writes linear memory in place. What it is given to store is looked
+ * at before anything is stored.
  */
 import { ObjectAnchor, type Anchor, type HeapCore } from "./heap-core.js";
 
@@ -287,7 +287,8 @@ export class ArrayKind<Value> extends Kind<Value> {
       return;
     }
     if (value === null || typeof (value as Iterable<unknown>)[Symbol.iterator] !== "function") {
-      throw new TypeError(`an array of ${of} is set from an iterable, and not from ${shown(value)}`);
+      throw new TypeError(`an array of ${of} is set from an iterable, and not from \
+${shown(value)}`);
     }
     const values = [...value as Iterable<unknown>];
     if (values.length !== length) {

@@ -2,8 +2,8 @@
  * An array that lies in a heap and grows: of numbers of a kind, references, or values of a portable
  * type, which lie in it one behind the other. `docs/format.md` has its layout.
  *
- * Invariants: elements are read and written in linear memory; the module only makes room. The header
- * is read at each access and checked against what the heap has.
+ * Invariants: elements are read and written in linear memory; the module only makes room. The
+ * header is read at each access and checked against what the heap has.
  */
 import { CorruptError } from "./errors.js";
 import { CORE, type Anchor, type HeapCore } from "./heap-core.js";
@@ -32,8 +32,9 @@ export class PersistentArray<Value, Input = Value> implements Iterable<Value> {
   }
 
   /**
-   * The array of this name, made if there is none. Throws a `LayoutMismatchError` for something else,
-   * or an array of other elements; `HeapFullError`; a `NotFoundError` where the heap is only read.
+   * The array of this name, made if there is none. Throws a `LayoutMismatchError` for something
+   * else, or an array of other elements; `HeapFullError`; a `NotFoundError` where the heap is only
+   * read.
    */
   static open<K extends FieldKind>(
     heap: PersistentHeap, name: string, of: K,
@@ -100,6 +101,12 @@ export class PersistentArray<Value, Input = Value> implements Iterable<Value> {
     this.#reserve(length + values.length);
     const { elements } = this.#look();
     let at = elements + length * this.#size;
+    // What was there before an element was taken out is not what a field begins with.
+    if (!(this.#kind instanceof NumberKind)) {
+      const bytes = values.length * this.#size;
+      core.touch(at, bytes);
+      core.bytes.fill(0, at, at + bytes);
+    }
     for (const value of values) {
       this.#kind.set(core, at, value);
       at += this.#size;

@@ -1,7 +1,7 @@
 /**
- * A portable heap, opened by JavaScript itself: the same one that applets, native programs and Python
- * open. Values of portable types, maps, arrays and documents lie in it, are found by the names of
- * roots, and are there after a reload as of the last commit.
+ * A portable heap, opened by JavaScript itself: the same one that applets, native programs and
+ * Python open. Values of portable types, maps, arrays and documents lie in it, are found by the
+ * names of roots, and are there after a reload as of the last commit.
  *
  * Invariants: what is stored changes only by a commit, all or nothing; none is made in an open
  * transaction, nor of a heap whose module trapped. The heap's bytes are not believed: damage is a
@@ -17,10 +17,16 @@ import { Heaps } from "./heaps.js";
 import { LIMIT_DEFAULT } from "./layout.js";
 import type { Durability, Phase } from "./store.js";
 import { freeValue, placeOf, roomOf, StructValue, type StructOf, type StructType } from "./struct.js";
+import type { Durability, Phase } from "./page-store.js";
+import {
+  freeValue, placeOf, roomOf, StructValue, type StructOf, type StructType,
+} from "./struct.js";
 
 /** How a heap is opened. */
 export interface PersistentHeapOptions {
-  /** Bytes that it may have at most: a multiple of 64 KiB, up to `LIMIT_MAX`; 256 MiB unless said. */
+  /**
+   * Bytes that it may have at most: a multiple of 64 KiB, up to `LIMIT_MAX`; 256 MiB unless said.
+   */
   readonly size?: number;
   /** `read-only`: any number of tabs read, while none writes. */
   readonly access?: "read-write" | "read-only";
@@ -59,14 +65,14 @@ export class PersistentHeap {
 
   /**
    * Opens the heap `name` of this origin, or makes it. Throws what `PageStore.open` throws;
-   * `LayoutMismatchError` for a heap with pointers, `CorruptError` for a damaged one, `NotFoundError`
-   * for one that was never written and is only to be read.
+   * `LayoutMismatchError` for a heap with pointers, `CorruptError` for a damaged one,
+   * `NotFoundError` for one that was never written and is only to be read.
    */
   static async open(name: string, options: PersistentHeapOptions = {}): Promise<PersistentHeap> {
-    const { access, wait, onPhase, module: given } = options;
+    const { access, wait, onPhase, durability = "strict", module: given } = options;
     const limit = options.size ?? LIMIT_DEFAULT;
     const heaps = await Heaps.open(
-      { heap: { heap: name, access, limit }, wait, onPhase }, options.durability ?? "strict", false);
+      { heap: { heap: name, access, limit }, wait, onPhase }, durability, false);
     try {
       const module = await HeapModule.attach(heaps, given);
       return new PersistentHeap(new HeapCore(name, module, heaps.all[0]!), heaps);
@@ -95,7 +101,9 @@ export class PersistentHeap {
     return names(this[CORE].module, "root_names");
   }
 
-  /** What is stored of a root, or the root as a value of a type; `undefined` where there is none. */
+  /**
+   * What is stored of a root, or the root as a value of a type; `undefined` where there is none.
+   */
   root(name: string): RootInfo | undefined;
   root<F extends Record<string, any>>(name: string, type: StructType<F>): StructOf<F> | undefined;
   root(name: string, type?: StructType<any>): unknown {
@@ -112,8 +120,8 @@ export class PersistentHeap {
   }
 
   /**
-   * Gives an object a name, by which it is found again. Throws an `ExistsError` where another object
-   * has the name, or the object has another name.
+   * Gives an object a name, by which it is found again. Throws an `ExistsError` where another
+   * object has the name, or the object has another name.
    */
   setRoot(name: string, value: StructValue): void {
     const core = this[CORE];
@@ -234,8 +242,8 @@ rolled back");
   }
 
   /**
-   * Makes everything so far survive; how many pages were written. Throws a `QuotaError`, after which
-   * the last commit stands and the next one tries again.
+   * Makes everything so far survive; how many pages were written. Throws a `QuotaError`, after
+   * which the last commit stands and the next one tries again.
    */
   commit(durability?: Durability): number {
     const core = this[CORE];
@@ -249,8 +257,8 @@ rolled back");
   }
 
   /**
-   * Commits, and releases the heap; with `commit: false` what was not committed is lost. Values of it
-   * are of no use any more: each use is a `StaleReferenceError`. Closing twice does nothing.
+   * Commits, and releases the heap; with `commit: false` what was not committed is lost. Values of
+   * it are of no use any more: each use is a `StaleReferenceError`. Closing twice does nothing.
    */
   close({ commit = true }: { readonly commit?: boolean } = {}): void {
     const core = this[CORE];

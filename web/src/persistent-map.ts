@@ -2,8 +2,9 @@
  * A map that lies in a heap, as `Map` in the order in which keys came: from text or bytes to text,
  * bytes, numbers, JSON or values of a portable type. `docs/format.md` has its layout.
  *
- * Invariants: what the heap has is believed nowhere: lengths and places are checked, by the module or
- * here. What is given back is a copy, except for values of portable types, which lie in the heap.
+ * Invariants: what the heap has is believed nowhere: lengths and places are checked, by the module
+ * or here. What is given back is a copy, except for values of portable types, which lie in the
+ * heap.
  */
 import { CorruptError } from "./errors.js";
 import { CORE, type HeapCore } from "./heap-core.js";
@@ -105,28 +106,18 @@ export class PersistentMap<Key, Value> implements Iterable<[Key, Value]> {
   /** Sets the value of a key. Throws a `HeapFullError`, and then nothing was changed. */
   set(key: Key, value: Value): this {
     const core = this.#core, { module, module: { exports } } = core;
-    const at = this.#writable();
-    // What is wrong is told before the key is stored; and a reference may be looked up.
-    const word = this.#target === undefined ? 0 : unitsOf(core, value, this.#target);
-    if (word === 0 && this.#target !== undefined) {
-      throw new TypeError(`a value of the map is a ${this.#target.typeName}, and not null`);
-    }
+    const stored = this.#encode(value), at = this.#writable();
     const length = this.#putKey(key);
+    let bytes = 0;
+    if (typeof stored === "string") bytes = module.putText(stored, length);
+    else if (typeof stored === "object") bytes = module.putBytes(stored, length);
     let status: number;
     try {
-      switch (this.#value) {
-        case "number":
-          if (typeof value !== "number") throw wrong("number", value);
-          status = exports.map_set_number(at, length, value);
-          break;
-        case "reference":
-          status = exports.map_set_word(at, length, word);
-          break;
-        default:
-          status = exports.map_set(at, length, this.#putValue(value, length));
-      }
+      if (typeof stored !== "number") status = exports.map_set(at, length, bytes);
+      else if (this.#target === undefined) status = exports.map_set_number(at, length, stored);
+      else status = exports.map_set_word(at, length, stored);
     } catch (error) {
-      throw error instanceof WebAssembly.RuntimeError ? module.trapped(error) : error;
+      throw module.trapped(error);
     }
     if (status < 0) module.fail(status);
     core.mapChanges += 1;
@@ -249,20 +240,26 @@ the key that came last; collect the keys first");
     return module.putBytes(key);
   }
 
-  /** Puts a value behind the key; its bytes. */
-  #putValue(value: unknown, at: number): number {
-    const { module } = this.#core;
+  /** A value as it is stored: bytes, text, a number, or a reference as a number. */
+  #encode(value: unknown): Uint8Array | string | number {
     switch (this.#value) {
+      case "number":
+        if (typeof value !== "number") throw wrong("number", value);
+        return value;
       case "string":
         if (typeof value !== "string") throw wrong("string", value);
-        return module.putText(value, at);
+        return value;
       case "bytes":
         if (!(value instanceof Uint8Array)) throw wrong("Uint8Array", value);
-        return module.putBytes(value, at);
+        return value;
+      case "reference":
+        if (value === null) throw wrong(this.#target!.typeName, value);
+        return unitsOf(this.#core, value, this.#target!);
       default: {
+        // Before the key is in the input: it may call what uses that.
         const text: string | undefined = JSON.stringify(value);
         if (text === undefined) throw wrong("value of JSON", value);
-        return module.putText(text, at);
+        return text;
       }
     }
   }
@@ -310,8 +307,8 @@ function valueKind(value: MapValue): [kind: number, layout: bigint] {
   if (typeof (value as Target | undefined)?.valueAt === "function") {
     return [KINDS.reference, (value as Target).shape(DEPTH)];
   }
-  throw new TypeError(`values are bytes, string, number, json or a type that struct() made, and not \
-${shown(value)}`);
+  throw new TypeError(`values are bytes, string, number, json or a type that struct() made, and \
+not ${shown(value)}`);
 }
 
 function wrong(wanted: string, value: unknown, what = "value"): TypeError {

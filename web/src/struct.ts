@@ -5,8 +5,8 @@
  *     const first = Point.open(heap, "first") ?? Point.create(heap, "first");
  *     first.next = Point.new(heap, { x: 1, y: 2 });
  *
- * Values are views: each access reads or writes linear memory, and nothing is copied. A root carries
- * the number of its type's layout, and opens as nothing else.
+ * Values are views: each access reads or writes linear memory, and nothing is copied. A root
+ * carries the number of its type's layout, and opens as nothing else.
  *
  * Invariants: bytes without a name, and kinds without an explicit width, have no place in such a
  * type. A value whose object may have gone looks again before it is used.
@@ -32,7 +32,8 @@ export type FieldInput<K> =
   K extends ArrayKind<any> ? FieldValue<K> | Iterable<any> : FieldValue<K>;
 
 /** A value of a portable type: its fields, in place. */
-export type StructOf<F extends Fields> = StructValue & { -readonly [K in keyof F]: FieldValue<F[K]> };
+export type StructOf<F extends Fields> =
+  StructValue & { -readonly [K in keyof F]: FieldValue<F[K]> };
 /** Values of fields to begin with; the others are zero. */
 export type Init<F extends Fields> = { readonly [K in keyof F]?: FieldInput<F[K]> };
 
@@ -164,7 +165,8 @@ export function ref(to: string | Target | (() => Target)): RefKind<any> {
 /** So many values in a row: of numbers a typed array in place, of anything else `Elements`. */
 export function array<A>(of: { readonly elements: { new (...rest: any): A } }, length: number):
   ArrayKind<A>;
-export function array<K extends FieldKind>(of: K, length: number): ArrayKind<Elements<FieldValue<K>>>;
+export function array<K extends FieldKind>(of: K, length: number):
+  ArrayKind<Elements<FieldValue<K>>>;
 export function array(of: unknown, length: number): ArrayKind<any> {
   return new ArrayKind(kindOf(of as FieldKind), length);
 }

@@ -9,25 +9,32 @@ import { heapTab } from "./views-tab.mjs";
 test("maps and arrays of all kinds are there after a reload", async () => {
   const first = await heapTab();
   await first.run(async (holdfast) => {
-    const { f64, i16, PersistentArray, PersistentHeap, PersistentMap, ref, struct, u64, u8 } = holdfast;
+    const { f64, i16, PersistentArray, PersistentHeap, PersistentMap, ref, struct, u64, u8 }
+      = holdfast;
     const heap = await PersistentHeap.open("kept");
     const Point = struct("Point", { x: f64, y: f64 });
-    PersistentMap.open(heap, "json").set("ä", { a: [1, null] }).set("", false).set("ß".repeat(99), 1);
+    PersistentMap.open(heap, "json").set("ä", { a: [1, null] }).set("", false)
+      .set("ß".repeat(99), 1);
     PersistentMap.open(heap, "text", { value: "string" }).set("k", "").set("l", "Ω".repeat(9999));
     PersistentMap.open(heap, "bytes", { key: "bytes", value: "bytes" })
-      .set(new Uint8Array([0, 255]), new Uint8Array([1, 2, 3])).set(new Uint8Array(), new Uint8Array());
+      .set(new Uint8Array([0, 255]), new Uint8Array([1, 2, 3]))
+      .set(new Uint8Array(), new Uint8Array());
     PersistentMap.open(heap, "number", { value: "number" }).set("nan", NaN).set("minus", -0.5);
     PersistentMap.open(heap, "points", { value: Point }).set("p", Point.new(heap, { x: 1, y: 2 }));
     PersistentArray.open(heap, "i16", i16).push(-1, 32767);
     PersistentArray.open(heap, "u64", u64).push(2n ** 64n - 1n);
-    PersistentArray.open(heap, "structs", Point).push({ x: 3, y: 4 }, { x: 5 });
+    const structs = PersistentArray.open(heap, "structs", Point);
+    structs.push({ x: 3, y: 4 }, { x: 6, y: 7 });
+    structs.length = 1;
+    structs.push({ x: 5 });
     PersistentArray.open(heap, "refs", ref(Point)).push(Point.new(heap, { y: 8 }), null);
     PersistentArray.open(heap, "empty", u8);
     heap.commit();
   });
   await first.page.close();
   const told = await (await heapTab()).run(async (holdfast) => {
-    const { f64, i16, PersistentArray, PersistentHeap, PersistentMap, ref, struct, u64, u8 } = holdfast;
+    const { f64, i16, PersistentArray, PersistentHeap, PersistentMap, ref, struct, u64, u8 }
+      = holdfast;
     const heap = await PersistentHeap.open("kept", { wait: true });
     const Point = struct("Point", { x: f64, y: f64 });
     const text = PersistentMap.open(heap, "text", { value: "string" });
@@ -156,7 +163,9 @@ test("a map may change while it is iterated over", async () => {
     const heap = await PersistentHeap.open("iterated", { size: 4 * 2 ** 20 });
     const map = PersistentMap.open(heap, "map", { value: "number" });
     const model = new Map();
-    for (let count = 0; count < 1000; count++) [map, model].forEach((to) => to.set(`${count}`, count));
+    for (let count = 0; count < 1000; count++) {
+      [map, model].forEach((to) => to.set(`${count}`, count));
+    }
     const walk = (to) => {
       const seen = [];
       for (const [key, value] of to) {
@@ -164,13 +173,70 @@ test("a map may change while it is iterated over", async () => {
         if (value % 3 === 0) to.delete(key);
         if (value % 5 === 0) to.delete(`${value + 1}`);
         // An even one stays: the table is made anew behind it.
-        if (value % 2 === 0 && value < 1500 && value % 3 !== 0) to.set(`${value + 2000}`, value + 2001);
+        if (value % 2 === 0 && value % 3 !== 0 && value < 1500) {
+          to.set(`${value + 2000}`, value + 2001);
+        }
       }
       return seen.join();
     };
     return walk(map) === walk(model) && [...map.keys()].join() === [...model.keys()].join();
   });
   assert.equal(told, true);
+});
+
+// Guarantee: web/containers
+test("what a value calls while it is stored does not mix with it", async () => {
+  const { run } = await heapTab();
+  const told = await run(async ({ PersistentHeap, PersistentMap }) => {
+    const heap = await PersistentHeap.open("mixed");
+    const map = PersistentMap.open(heap, "map");
+    map.set("first", "of the first");
+    map.set("second", { toJSON: () => `${map.get("first")} and ${map.size}` });
+    return [...map];
+  });
+  assert.deepEqual(told, [["first", "of the first"], ["second", "of the first and 1"]]);
+});
+
+// Guarantee: web/views-read-only
+test("a heap that is only read answers, and refuses every change", async () => {
+  const { run } = await heapTab();
+  const told = await run(async (holdfast) => {
+    const { f64, KeptDocument, PersistentArray, PersistentHeap, PersistentMap, struct } = holdfast;
+    const Point = struct("Point", { x: f64 });
+    const all = (heap) => [Point.open(heap, "point"), PersistentMap.open(heap, "map"),
+      PersistentArray.open(heap, "list", f64), KeptDocument.open(heap, "page", { html: "<p>one" })];
+    const writer = await PersistentHeap.open("read", { size: 2 ** 20 });
+    Point.create(writer, "point", { x: 1 });
+    const [, written, numbers] = all(writer);
+    written.set("a", 1);
+    numbers.push(2);
+    writer.close();
+    const options = { size: 2 ** 20, access: "read-only" };
+    const [heap, other] =
+      [await PersistentHeap.open("read", options), await PersistentHeap.open("read", options)];
+    const [point, map, list, page] = all(heap);
+    const read = [point.x, map.get("a"), list.get(0), page.querySelector("p").textContent,
+      Point.open(other, "point").x];
+    const failures = [
+      () => { point.x = 2; }, () => map.set("a", 2), () => map.delete("a"), () => map.clear(),
+      () => list.set(0, 1), () => list.push(1), () => list.pop(), () => { list.length = 0; },
+      () => KeptDocument.parse(heap, "page", ""), () => page.remove(), () => Point.new(heap),
+      () => Point.create(heap, "more"), () => heap.transaction(() => {}), () => heap.commit(),
+      () => heap.removeRoot("point"), () => heap.setRoot("more", point), () => point.free(),
+      () => heap.allocate(8), () => PersistentMap.open(heap, "more"),
+      () => PersistentArray.open(heap, "more", f64),
+    ].map((work) => {
+      try {
+        return `nothing failed: ${work()}`;
+      } catch (error) {
+        return error.name;
+      }
+    });
+    [heap, other].forEach((open) => open.close());
+    return { read, failures: [...new Set(failures)] };
+  });
+  assert.deepEqual(told.read, [1, 1, 2, "one", 1]);
+  assert.deepEqual(told.failures, ["ReadOnlyError", "NotFoundError"]);
 });
 
 // Guarantee: web/containers-kill
@@ -264,7 +330,8 @@ test("damaged bytes of a heap end in answers or typed errors", async () => {
     const map = PersistentMap.open(heap, "map"), list = PersistentArray.open(heap, "list", f64);
     for (let count = 0; count < 300; count++) map.set(`key ${count}`, { count });
     for (let count = 0; count < 300; count++) list.push(count);
-    KeptDocument.open(heap, "page", { html: "<ul>" + "<li class=x>item <b id=y>b</b>".repeat(200) });
+    const items = "<li class=x>item <b id=y>b</b>".repeat(200);
+    KeptDocument.open(heap, "page", { html: `<ul>${items}` });
     heap.close();
     let store = await PageStore.open("damaged", { size });
     const sound = new Uint8Array(store.length);
@@ -293,7 +360,8 @@ test("damaged bytes of a heap end in answers or typed errors", async () => {
         bytes[at] = random(2) ? random(256) : bytes[at] ^ 1 << random(8);
       }
       store = await PageStore.open("damaged", { size });
-      store.commit(bytes, Array.from({ length: bytes.length / PAGE_SIZE }, (_, page) => page), "relaxed");
+      const pages = Array.from({ length: bytes.length / PAGE_SIZE }, (_, page) => page);
+      store.commit(bytes, pages, "relaxed");
       store.close();
       const from = performance.now();
       let broken;
@@ -314,8 +382,8 @@ test("damaged bytes of a heap end in answers or typed errors", async () => {
       }
       attempt(() => broken.names());
       attempt(() => {
-        let steps = 0;
-        for (let at = Node.open(broken, "nodes"); at && steps < 100; at = at.next, steps++) at.value += 1;
+        let at = Node.open(broken, "nodes");
+        for (let steps = 0; at && steps < 100; at = at.next, steps++) at.value += 1;
       });
       const map = attempt(() => PersistentMap.open(broken, "map"));
       const list = attempt(() => PersistentArray.open(broken, "list", f64));
@@ -329,7 +397,8 @@ test("damaged bytes of a heap end in answers or typed errors", async () => {
       if (map) attempt(() => [...map]);
       if (list) attempt(() => [...list]);
       if (list) attempt(() => { for (let count = 0; count < 100; count++) list.push(count); });
-      if (page) attempt(() => page.querySelectorAll("li.x > b#y, ul li:nth-child(3)").map((e) => e.outerHTML));
+      const selector = "li.x > b#y, ul li:nth-child(3)";
+      if (page) attempt(() => page.querySelectorAll(selector).map(({ outerHTML }) => outerHTML));
       if (page) attempt(() => page.outerHTML);
       attempt(() => broken.transaction(() => {
         Node.create(broken, "more", { value: 1 });

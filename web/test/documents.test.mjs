@@ -37,14 +37,15 @@ const PAGES = {
 const SELECTORS = [
   "*", "p", ".a", ".b", ".a.b", "#two", "#Mixed", ".A", "p ~ p", "p + p > b", "body > *", "td div",
   "[href]", "[href^='/x']", "[data-i$='7']", "li:nth-child(3n+1)", "li:nth-last-child(2)",
-  "li:first-child span", "li:not(.n3):not(.n4)", ":is(p, td) b", "ul > .n2 ~ .n3", "option:disabled",
-  "div:has(custom-element)", "svg text", "linearGradient", "h1, h2, script, style", "a:link", ":root",
+  "li:first-child span", "li:not(.n3):not(.n4)", ":is(p, td) b", "ul > .n2 ~ .n3",
+  "option:disabled", "div:has(custom-element)", "svg text", "linearGradient",
+  "h1, h2, script, style", "a:link", ":root",
   "ul:not(:empty)", "template p", "span:only-child", "[class~=item][data-i='11']",
 ];
 
 /** What both sides say of each element. */
-const DESCRIBED = `(element) => [element.tagName, element.localName, element.namespaceURI, element.id,
-  element.className?.baseVal ?? element.className, element.textContent, element.getAttributeNames(),
+const DESCRIBED = `(element) => [
+  element.tagName, element.localName, element.namespaceURI, element.id, element.className?.baseVal ?? element.className, element.textContent, element.getAttributeNames(),
   element.getAttributeNames().map((name) => element.getAttribute(name)), element.outerHTML,
   element.innerHTML, (element.parent ?? element.parentElement)?.tagName ?? null,
   Array.from(element.children, (child) => child.tagName)]`;
@@ -58,9 +59,12 @@ test("a kept document answers selectors as the browser answers them", async () =
       const document = KeptDocument.open(heap, given.name, { html: given.html });
       const describe = eval(given.described);
       const answers = given.selectors.map((selector) => {
-        const first = document.querySelector(selector)?.node, all = document.querySelectorAll(selector);
+        const first = document.querySelector(selector)?.node;
+        const all = document.querySelectorAll(selector);
         if (first !== all[0]?.node) throw new Error(`the first of ${selector} is another one`);
-        if (all.some((element) => !element.matches(selector))) throw new Error(`${selector} differs`);
+        if (!all.every((element) => element.matches(selector))) {
+          throw new Error(`${selector} differs`);
+        }
         return all.map(describe);
       });
       heap.close();

@@ -1,13 +1,13 @@
-// Prints what operations on a heap cost, in nanoseconds each, beside `Map` and IndexedDB in the same
-// run: the best of five passes.
+// Prints what operations on a heap cost, in nanoseconds each, beside `Map` and IndexedDB in the
+// same run: the best of five passes.
 import { test } from "node:test";
 import { heapTab } from "./views-tab.mjs";
 
 test("figures", async () => {
   const { run } = await heapTab();
   const figures = await run(async (holdfast) => {
-    const { array, f64, KeptDocument, PersistentArray, PersistentHeap, PersistentMap, ref, struct, u8 }
-      = holdfast;
+    const { array, f64, KeptDocument, PersistentArray, PersistentHeap, PersistentMap, ref, struct,
+      u8 } = holdfast;
     const figures = {}, COUNT = 200_000, PASSES = 5;
     const heap = await PersistentHeap.open("measured");
     const keys = Array.from({ length: COUNT }, (_, index) => `key${index * 7919 % 1000003}`);
@@ -21,8 +21,9 @@ test("figures", async () => {
       }
       figures[name] = Math.round(best / count * 1e6);
     };
-    const fill = (map) => { for (let index = 0; index < COUNT; index++) map.set(keys[index], index); };
-    const read = (map) => { for (let index = 0; index < COUNT; index++) sum += map.get(keys[index]); };
+    const each = (work) => { for (let index = 0; index < COUNT; index++) work(index); };
+    const fill = (map) => each((index) => map.set(keys[index], index));
+    const read = (map) => each((index) => { sum += map.get(keys[index]); });
     const walk = (map) => { for (const [, value] of map) sum += value; };
     const maps = [];
     const numbers = (pass) => PersistentMap.open(heap, `numbers ${pass}`, { value: "number" });
@@ -39,22 +40,21 @@ test("figures", async () => {
     measure("Map: iterate over numbers", () => walk(own));
     const json = PersistentMap.open(heap, "json");
     measure("map: set an object", () => {
-      for (let index = 0; index < COUNT; index++) json.set(keys[index], { id: index, name: "Ada" });
+      each((index) => json.set(keys[index], { id: index, name: "Ada" }));
     });
     measure("map: get an object", () => {
-      for (let index = 0; index < COUNT; index++) sum += json.get(keys[index]).id;
+      each((index) => { sum += json.get(keys[index]).id; });
     });
     const list = PersistentArray.open(heap, "list", f64);
-    measure("array: push", () => { for (let index = 0; index < COUNT; index++) list.push(index); });
-    measure("array: get", () => { for (let index = 0; index < COUNT; index++) sum += list.get(index); });
+    measure("array: push", () => each((index) => list.push(index)));
+    measure("array: get", () => each((index) => { sum += list.get(index); }));
     const Point = struct("Point", { x: f64, next: ref("Point"), bytes: array(u8, 4) });
     const point = Point.create(heap, "point");
     point.next = point;
-    measure("value: read a field", () => { for (let n = 0; n < COUNT; n++) sum += point.x; });
-    measure("value: write a field", () => { for (let n = 0; n < COUNT; n++) point.x = n; });
-    measure("value: follow a reference", () => {
-      for (let n = 0, at = point; n < COUNT; n++) at = at.next;
-    });
+    measure("value: read a field", () => each(() => { sum += point.x; }));
+    measure("value: write a field", () => each((index) => { point.x = index; }));
+    let at = point;
+    measure("value: follow a reference", () => each(() => { at = at.next; }));
     const html = `<ul>${"<li class=x><b>item</b> text".repeat(20_000)}`;
     measure("document: parse 80,000 nodes", () => KeptDocument.parse(heap, "page", html), 1);
     measure("document: open it", () => KeptDocument.open(heap, "page"), 1);
@@ -80,7 +80,9 @@ test("figures", async () => {
     await all("IndexedDB: put a number, all in one transaction", "readwrite",
       (store, index) => { store.put(index, keys[index]); });
     await all("IndexedDB: get a number, all in one transaction", "readonly",
-      (store, index) => { store.get(keys[index]).onsuccess = ({ target }) => { sum += target.result; }; });
+      (store, index) => {
+        store.get(keys[index]).onsuccess = ({ target }) => { sum += target.result; };
+      });
     return figures;
   });
   for (const [name, ns] of Object.entries(figures)) console.log(`${name}: ${ns} ns`);

@@ -6,10 +6,12 @@ const AsyncFunction = (async () => {}).constructor;
 
 onmessage = async ({ data: { code, given } }) => {
   try {
-    const work = new AsyncFunction("holdfast", "kept", "given", `return (${code})(holdfast, kept, given)`);
+    const work = new AsyncFunction("holdfast", "kept", "given",
+      `return (${code})(holdfast, kept, given)`);
     postMessage({ ok: (await work(holdfast, kept, given)) ?? null });
   } catch (error) {
-    postMessage({ error: error?.name ?? String(error), message: error?.message, stack: error?.stack });
+    const { name, message, stack } = error;
+    postMessage({ error: name, message, stack });
   }
 };
 postMessage({ ok: "ready" });

@@ -7,9 +7,9 @@ use serde_json::Value;
 use crate::command::{cargo, output};
 use crate::failure::{Failure, Result};
 
-/// What applets link, beside themselves built for `wasm32-wasip1`. (Natively they are for the jail,
-/// and tested on the host.)
-const GUEST_BINDINGS: [&str; 2] = ["bindings/rust", "bindings/c"];
+/// What is built for `wasm32-wasip1` beside applets: what they link, which natively is for the jail,
+/// and the module for pages. (All are tested on the host.)
+const GUESTS: [&str; 3] = ["bindings/rust", "bindings/c", "web/heap-module"];
 /// What is built alone: one is without the standard library and brings its own end of a panic, one
 /// is linked the way Python wants it, and one brings a layout engine, which who builds the rest
 /// need not wait for.
@@ -40,7 +40,7 @@ pub(crate) struct Package {
 impl Package {
     /// Whether it is built for the sandbox.
     fn is_guest(&self) -> bool {
-        self.is_in(APPLETS) || GUEST_BINDINGS.contains(&self.folder.as_str())
+        self.is_in(APPLETS) || GUESTS.contains(&self.folder.as_str())
     }
 
     /// Whether it cannot be built with the others.

@@ -1,5 +1,6 @@
-//! A growing array in the heap: a header, which is a root, and its elements in one object. TypeScript
-//! reads and writes the elements in place; here the array is made, opened and given more room.
+//! A growing array in the heap: a header, which is a root, and its elements in one object.
+//! TypeScript reads and writes the elements in place; here the array is made, opened and given more
+//! room.
 //!
 //! Invariant: what fails for want of room changes nothing.
 

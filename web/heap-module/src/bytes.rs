@@ -1,8 +1,8 @@
 //! Loads and stores at offsets of the heap, inside of what is backed. In a transaction what a store
 //! replaces is logged first, so that a rollback brings it back.
 //!
-//! Invariant: the only code that follows an offset. What is handed out borrows the heap; what stores
-//! borrows it mutably.
+//! Invariant: the only code that follows an offset. What is handed out borrows the heap; what
+//! stores borrows it mutably.
 
 use holdfast_heap::{Backing, Heap, Portable};
 

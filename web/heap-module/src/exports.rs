@@ -5,8 +5,8 @@
 //! where its sentence is. Offsets count from the heap's first byte, and fit into 32 bits: a heap in
 //! a page ends below 4 GiB.
 //!
-//! Invariant: one heap for each instance of the module, and one thread. An argument that is wrong is
-//! an error and no trap.
+//! Invariant: one heap for each instance of the module, and one thread. An argument that is wrong
+//! is an error and no trap.
 
 use holdfast_guest::{AttachError, Heap, Lock, Root, attach_portable};
 use holdfast_heap::RootType;

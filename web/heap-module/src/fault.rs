@@ -1,4 +1,5 @@
-//! Why something was not done: a number, by which TypeScript picks a class of error, and a sentence.
+//! Why something was not done: a number, by which TypeScript picks a class of error, and a
+//! sentence.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Documents of the heap by the numbers of their nodes: what a light object of TypeScript asks. Each
-//! question opens the document where it lies, which costs the same whatever its size.
+//! Documents of the heap by the numbers of their nodes: what a light object of TypeScript asks.
+//! Each question opens the document where it lies, which costs the same whatever its size.
 //!
 //! Invariant: answers are whole. Damage that was met on the way is an error.
 

@@ -1,15 +1,15 @@
 //! A hash map in the heap, from bytes to bytes, whose entries keep the order in which they came.
 //!
 //! A table of positions, with open addressing, leads to *cells* in that order, and each cell to its
-//! entry: key and value in one object. A removed entry leaves an empty cell, until the table is made
-//! anew. The format is in `docs/format.md`.
+//! entry: key and value in one object. A removed entry leaves an empty cell, until the table is
+//! made anew. The format is in `docs/format.md`.
 //!
 //! Invariants:
 //! - The table is at most three quarters full, empty cells counted, so each search ends at a free
 //!   slot; in a damaged map, after as many steps as there are slots.
 //! - What can fail for want of room is done before anything is changed.
-//! - Outside of a transaction nothing is logged: a page stores what was committed, and no step of an
-//!   operation can be seen between two commits.
+//! - Outside of a transaction nothing is logged: a page stores what was committed, and no step of
+//!   an operation can be seen between two commits.
 
 use holdfast_heap::{Backing, Heap, Ref, RootType, Typed, portable};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
