@@ -25,6 +25,9 @@ const HTML_NAMESPACE = "http://www.w3.org/1999/xhtml";
 const ALL = 0, FIRST = 1, CLOSEST = 2, MATCHES = 3;
 const NAME = 0, TEXT = 1, OUTER = 2, INNER = 3, NAMESPACE = 4;
 
+/** The property of a node with its document. */
+const SOURCE: unique symbol = Symbol("source");
+
 /** A document and its edition: what elements share. */
 class Source {
   readonly #edition: number;
@@ -92,47 +95,39 @@ again`);
 
 /** What a document and its elements are asked. */
 class KeptNode {
-  readonly #source: Source;
+  readonly [SOURCE]: Source;
   /** The number of the node, good until the document is replaced. */
   readonly node: number;
 
+  /** Only documents make these. */
   constructor(source: Source, node: number) {
-    this.#source = source;
-    this.node = node;
+    [this[SOURCE], this.node] = [source, node];
   }
 
   /** The elements below it that match, in document order. Throws a `SelectorError`. */
   querySelectorAll(selector: string): KeptElement[] {
-    return this.#source.select(this.node, selector, ALL);
+    return this[SOURCE].select(this.node, selector, ALL);
   }
 
   /** The first of these. */
   querySelector(selector: string): KeptElement | null {
-    return this.#source.select(this.node, selector, FIRST)[0] ?? null;
+    return this[SOURCE].select(this.node, selector, FIRST)[0] ?? null;
   }
 
   /** The elements in it. */
   get children(): KeptElement[] {
-    const source = this.#source;
+    const source = this[SOURCE];
     return source.elements(source.core.module.call("document_children", source.get(), this.node));
   }
 
   /** All text in it. */
   get textContent(): string {
-    return this.#source.text(this.node, TEXT);
+    return this[SOURCE].text(this.node, TEXT);
   }
 }
 
 /** An element of a kept document. */
 export class KeptElement extends KeptNode {
-  readonly #source: Source;
-
-  /** Only documents make these. */
-  constructor(source: Source, node: number) {
-    super(source, node);
-    this.#source = source;
-  }
-
   /** Its name, in capitals for an element of HTML. */
   get tagName(): string {
     const name = this.localName;
@@ -140,16 +135,16 @@ export class KeptElement extends KeptNode {
   }
 
   get localName(): string {
-    return this.#source.text(this.node, NAME);
+    return this[SOURCE].text(this.node, NAME);
   }
 
   get namespaceURI(): string {
-    return this.#source.text(this.node, NAMESPACE);
+    return this[SOURCE].text(this.node, NAMESPACE);
   }
 
   /** The value of an attribute. */
   getAttribute(name: string): string | null {
-    const source = this.#source, { module } = source.core;
+    const source = this[SOURCE], { module } = source.core;
     const handle = source.get();
     const ask = (wanted: string) =>
       module.call("document_attribute", handle, this.node, module.putText(wanted)) === 1;
@@ -166,7 +161,7 @@ export class KeptElement extends KeptNode {
 
   /** The names of its attributes, in their order. */
   getAttributeNames(): string[] {
-    const source = this.#source, { module } = source.core;
+    const source = this[SOURCE], { module } = source.core;
     module.call("document_attributes", source.get(), this.node);
     return module.text(module.result(0), module.result(1)).split("\0").slice(0, -1);
   }
@@ -181,41 +176,34 @@ export class KeptElement extends KeptNode {
 
   /** The element that it is in. */
   get parent(): KeptElement | null {
-    const source = this.#source;
+    const source = this[SOURCE];
     const count = source.core.module.call("document_parent", source.get(), this.node);
     return source.elements(count)[0] ?? null;
   }
 
   /** Whether it matches. Throws a `SelectorError`. */
   matches(selector: string): boolean {
-    return this.#source.select(this.node, selector, MATCHES).length > 0;
+    return this[SOURCE].select(this.node, selector, MATCHES).length > 0;
   }
 
   /** It, or the nearest element above it, that matches. Throws a `SelectorError`. */
   closest(selector: string): KeptElement | null {
-    return this.#source.select(this.node, selector, CLOSEST)[0] ?? null;
+    return this[SOURCE].select(this.node, selector, CLOSEST)[0] ?? null;
   }
 
   /** Its HTML. */
   get outerHTML(): string {
-    return this.#source.text(this.node, OUTER);
+    return this[SOURCE].text(this.node, OUTER);
   }
 
   /** The HTML of what it holds. */
   get innerHTML(): string {
-    return this.#source.text(this.node, INNER);
+    return this[SOURCE].text(this.node, INNER);
   }
 }
 
 /** A kept document. */
 export class KeptDocument extends KeptNode {
-  readonly #source: Source;
-
-  private constructor(source: Source) {
-    super(source, DOCUMENT);
-    this.#source = source;
-  }
-
   /**
    * Opens the document of this name; where there is none, `html` is parsed. Throws a
    * `NotFoundError` without one, a `LayoutMismatchError` where something else has the name, a
@@ -236,7 +224,7 @@ export class KeptDocument extends KeptNode {
     }
     const handle = module.result(0);
     module.call("root_find", putName(module, name));
-    return new KeptDocument(new Source(core, name, handle, module.result(0)));
+    return new KeptDocument(new Source(core, name, handle, module.result(0)), DOCUMENT);
   }
 
   /** Parses a page, and keeps it in the place of the document of this name. Throws as `open`. */
@@ -265,7 +253,7 @@ export class KeptDocument extends KeptNode {
 
   /** Its name in the heap. */
   get name(): string {
-    return this.#source.name;
+    return this[SOURCE].name;
   }
 
   /** The element `html`. */
@@ -275,14 +263,14 @@ export class KeptDocument extends KeptNode {
 
   /** Its HTML. */
   get outerHTML(): string {
-    return this.#source.text(DOCUMENT, OUTER);
+    return this[SOURCE].text(DOCUMENT, OUTER);
   }
 
   /** Removes it from its heap. */
   remove(): void {
-    const { core, name } = this.#source;
+    const { core, name } = this[SOURCE];
     core.checkWritable();
-    this.#source.get();
+    this[SOURCE].get();
     core.module.call("document_remove", putName(core.module, name));
     noteReplaced(core, name);
   }

@@ -80,7 +80,8 @@ export abstract class Kind<Value = unknown> {
   abstract toString(): string;
 }
 
-type Numbers = Uint8Array | Int8Array | Uint16Array | Int16Array | Uint32Array | Int32Array
+/** The typed arrays of numbers in a heap. */
+export type Numbers = Uint8Array | Int8Array | Uint16Array | Int16Array | Uint32Array | Int32Array
   | Float32Array | Float64Array | BigUint64Array | BigInt64Array;
 interface NumbersType<A extends Numbers> {
   new (buffer: ArrayBuffer, at: number, length: number): A;

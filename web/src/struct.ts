@@ -15,7 +15,7 @@ import { LayoutMismatchError } from "./errors.js";
 import { CORE, ObjectAnchor, type Anchor, type HeapCore } from "./heap-core.js";
 import {
   ArrayKind, DEPTH, Elements, fieldHash, Kind, NumberKind, RefKind, shown, startHash, wordHash,
-  type Target,
+  type Numbers, type Target,
 } from "./kinds.js";
 import type { PersistentHeap } from "./persistent-heap.js";
 
@@ -29,7 +29,8 @@ export type FieldValue<K> =
   K extends Kind<infer Value> ? Value : K extends StructType<infer F> ? StructOf<F> : never;
 /** What a field takes. */
 export type FieldInput<K> =
-  K extends ArrayKind<any> ? FieldValue<K> | Iterable<any> : FieldValue<K>;
+  K extends ArrayKind<any> ? FieldValue<K> | Iterable<any>
+    : K extends StructType<infer F> ? StructOf<F> | Init<F> : FieldValue<K>;
 
 /** A value of a portable type: its fields, in place. */
 export type StructOf<F extends Fields> =
@@ -163,8 +164,7 @@ export function ref(to: string | Target | (() => Target)): RefKind<any> {
 }
 
 /** So many values in a row: of numbers a typed array in place, of anything else `Elements`. */
-export function array<A>(of: { readonly elements: { new (...rest: any): A } }, length: number):
-  ArrayKind<A>;
+export function array<A extends Numbers>(of: NumberKind<any, A>, length: number): ArrayKind<A>;
 export function array<K extends FieldKind>(of: K, length: number):
   ArrayKind<Elements<FieldValue<K>>>;
 export function array(of: unknown, length: number): ArrayKind<any> {

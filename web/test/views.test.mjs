@@ -114,6 +114,14 @@ test("layouts are the numbers that other languages compute", async () => {
   assert.deepEqual(layouts, ["e85007852806a773", "f19c71ee76eeaaad", "ccdacff2969ff358"]);
 });
 
+// Guarantee: web/views
+test("the types of TypeScript are those of the fields", () => {
+  const web = new URL("..", import.meta.url);
+  const options = ["--noEmit", "--strict", "--skipLibCheck", "--target", "ES2022", "--module",
+    "ES2022", "--moduleResolution", "bundler", "--lib", "ES2022,WebWorker", "test/types.ts"];
+  execFileSync("node_modules/.bin/tsc", options, { cwd: web, encoding: "utf8" });
+});
+
 // Guarantee: web/views-layout
 test("other layouts, heaps with pointers and wrong values are refused", async () => {
   const { run, step } = await heapTab();
