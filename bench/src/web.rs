@@ -102,7 +102,8 @@ fn reload(values: &Values, outcome: &mut Outcome) {
     for size in RELOADED {
         let heap = format!("heap_ms_{size}");
         let mut add = |name: &str, way, goal| {
-            let key = if goal == Some(size) { name.to_owned() } else { format!("{name}_{size}mib") };
+            let key =
+                if goal == Some(size) { name.to_owned() } else { format!("{name}_{size}mib") };
             let goal = (goal == Some(size)).then_some(Goal::AtLeast(10.0));
             outcome.add(key, over(values, &format!("{way}_ms_{size}"), &heap), "x", goal);
         };

@@ -1,9 +1,6 @@
 // Builds the package into `dist`: TypeScript, the module that sums pages, the one that knows
 // heaps, and the one file of `hash-wasm` (a worker has no import map, by which it could be found under
 // its name).
-// Builds the package into `dist`: TypeScript, the module that finds changed pages, the one that
-// knows heaps, and the one file of `hash-wasm` (a worker has no import map, by which it could be
-// found under its name).
 import { execFileSync } from "node:child_process";
 import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import wabt from "wabt";

@@ -13,14 +13,10 @@ import { ExistsError } from "./errors.js";
 import { CORE, HeapCore } from "./heap-core.js";
 import { NotFoundError, TransactionError } from "./heap-errors.js";
 import { HeapModule } from "./heap-module.js";
-import { Heaps } from "./heaps.js";
+import { type HeapCommit, Heaps } from "./heaps.js";
 import { LIMIT_DEFAULT } from "./layout.js";
 import type { Durability, Phase } from "./store.js";
 import { freeValue, placeOf, roomOf, StructValue, type StructOf, type StructType } from "./struct.js";
-import type { Durability, Phase } from "./page-store.js";
-import {
-  freeValue, placeOf, roomOf, StructValue, type StructOf, type StructType,
-} from "./struct.js";
 
 /** How a heap is opened. */
 export interface PersistentHeapOptions {
@@ -36,6 +32,10 @@ export interface PersistentHeapOptions {
   readonly wait?: AbortSignal | boolean;
   /** The compiled `heap.wasm`, where that is not beside the package's files. */
   readonly module?: WebAssembly.Module;
+  /** As for applets: IndexedDB where the browser refuses files, with the promise of `weaker`. */
+  readonly fallback?: "indexeddb";
+  /** Called behind each commit that stored something. */
+  readonly onCommit?: (commit: HeapCommit) => void;
   /** Called after each step of a commit, for tests of what a crash leaves. */
   readonly onPhase?: (phase: Phase) => void;
 }
@@ -69,10 +69,10 @@ export class PersistentHeap {
    * `NotFoundError` for one that was never written and is only to be read.
    */
   static async open(name: string, options: PersistentHeapOptions = {}): Promise<PersistentHeap> {
-    const { access, wait, onPhase, durability = "strict", module: given } = options;
+    const { durability = "strict", module: given, access, size: _, ...rest } = options;
     const limit = options.size ?? LIMIT_DEFAULT;
     const heaps = await Heaps.open(
-      { heap: { heap: name, access, limit }, wait, onPhase }, durability, false);
+      { heap: { heap: name, access, limit }, ...rest }, durability, false);
     try {
       const module = await HeapModule.attach(heaps, given);
       return new PersistentHeap(new HeapCore(name, module, heaps.all[0]!), heaps);
@@ -256,19 +256,42 @@ rolled back");
     return pages;
   }
 
+  /** What it promises less than a heap in files: see `fallback`. */
+  get weaker(): readonly string[] {
+    return this.#heaps.weaker;
+  }
+
+  /**
+   * Fulfilled when all commits so far are stored, which in files they are when they return. Rejects
+   * with a `StorageLostError` if the browser cleared the storage of the site, or with the error of a
+   * commit in IndexedDB, whose pages go with the next one.
+   */
+  async settled(): Promise<void> {
+    await this.#heaps.settled();
+    await this.#heaps.check();
+  }
+
   /**
    * Commits, and releases the heap; with `commit: false` what was not committed is lost. Values of
    * it are of no use any more: each use is a `StaleReferenceError`. Closing twice does nothing.
    */
-  close({ commit = true }: { readonly commit?: boolean } = {}): void {
+  close({ commit = true }: { readonly commit?: boolean } = {}): Promise<void> {
     const core = this[CORE];
-    if (core.isClosed) return;
     if (core.depth > 0) {
       throw new TransactionError("the heap is closed behind the transaction, not in it");
     }
+    return this.#close(commit);
+  }
+
+  async #close(hasCommit: boolean): Promise<void> {
+    const core = this[CORE];
+    if (core.isClosed) return;
     clearTimeout(this.#checkpoint);
     try {
-      if (commit && !core.isReadOnly && core.module.ended === undefined) this.#heaps.commit();
+      const mayCommit = !core.isReadOnly && core.module.ended === undefined;
+      if (hasCommit && mayCommit) this.#heaps.commit();
+      core.close();
+      await this.settled();
     } finally {
       core.close();
       this.#heaps.close();
@@ -278,9 +301,10 @@ rolled back");
   /** Brings commits home while nothing is done. */
   #scheduleCheckpoint(): void {
     clearTimeout(this.#checkpoint);
-    this.#checkpoint = setTimeout(() => {
+    this.#checkpoint = setTimeout(async () => {
       try {
-        this[CORE].heap.store.checkpoint();
+        await this.settled();
+        if (!this[CORE].isClosed) this[CORE].heap.store.checkpoint();
       } catch {
         // The commits stand in the journal; what failed fails again with the next commit.
       }

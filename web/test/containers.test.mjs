@@ -137,12 +137,12 @@ test("a map and an array are their models after random operations and reopenings
           heap.commit("relaxed");
           for (let count = 0; count < steps; count++) step();
           // Without a commit nothing since the last one is there.
-          heap.close({ commit: false });
+          await heap.close({ commit: false });
           await open();
           [model, numbers] = before;
           break;
         case 3:
-          heap.close();
+          await heap.close();
           await open();
           break;
         default:
@@ -150,7 +150,7 @@ test("a map and an array are their models after random operations and reopenings
       }
       same();
     }
-    heap.close();
+    await heap.close();
     return checks;
   });
   assert.equal(told, 120);
@@ -232,7 +232,7 @@ test("a heap that is only read answers, and refuses every change", async () => {
         return error.name;
       }
     });
-    [heap, other].forEach((open) => open.close());
+    await Promise.all([heap, other].map((open) => open.close()));
     return { read, failures: [...new Set(failures)] };
   });
   assert.deepEqual(told.read, [1, 1, 2, "one", 1]);
@@ -248,7 +248,7 @@ test("a browser killed in a commit leaves all of a map's changes, or none", asyn
     const found = await run(async ({ PersistentHeap, PersistentMap }) => {
       const heap = await PersistentHeap.open("killed", { size: 8 * 2 ** 20 });
       const entries = [...PersistentMap.open(heap, "map")];
-      heap.close();
+      await heap.close();
       return entries;
     });
     const numbers = Array.from({ length: count }, (_, index) => [`key ${index}`, count]);
@@ -263,7 +263,7 @@ test("a browser killed in a commit leaves all of a map's changes, or none", asyn
       const map = PersistentMap.open(heap, "map");
       for (let index = 0; index < count; index++) map.set(`key ${index}`, count);
       heap.commit();
-      heap.close();
+      await heap.close();
     }, { phase, count: count + 50 });
     assert.equal(stalled, "stalled");
     await kill();
@@ -303,7 +303,7 @@ test("a full heap is a HeapFullError, and leaves everything as it was", async ()
       } catch { /* goes on */ }
     }));
     const value = map.get("key 1").length;
-    heap.close();
+    await heap.close();
     const again = await PersistentHeap.open("full", { size: 2 ** 20 });
     const size = PersistentMap.open(again, "map", { value: "string" }).size;
     again.close();
@@ -332,7 +332,7 @@ test("damaged bytes of a heap end in answers or typed errors", async () => {
     for (let count = 0; count < 300; count++) list.push(count);
     const items = "<li class=x>item <b id=y>b</b>".repeat(200);
     KeptDocument.open(heap, "page", { html: `<ul>${items}` });
-    heap.close();
+    await heap.close();
     let store = await PageStore.open("damaged", { size });
     const sound = new Uint8Array(store.length);
     store.read(sound);

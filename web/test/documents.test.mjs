@@ -67,7 +67,7 @@ test("a kept document answers selectors as the browser answers them", async () =
         }
         return all.map(describe);
       });
-      heap.close();
+      await heap.close();
       return answers;
     }, { name, html, selectors: SELECTORS, described: DESCRIBED });
     const own = await page.evaluate(({ html, selectors, described }) => {
@@ -121,7 +121,7 @@ test("a document is opened after a reload without its page, and replaced as a wh
     told.another = KeptDocument.open(heap, "page").textContent;
     KeptDocument.open(heap, "page").remove();
     told.removed = KeptDocument.names(heap);
-    heap.close();
+    await heap.close();
     return told;
   });
   const stale = "StaleReferenceError";
@@ -159,7 +159,7 @@ test("a bad selector says where, and a page that passes a limit is refused", asy
       stays: document.textContent,
       has: nested.querySelectorAll("div:has(p)").length,
     };
-    heap.close();
+    await heap.close();
     return told;
   });
   assert.deepEqual(told.bracket,
@@ -192,7 +192,7 @@ test("a document of a native program is opened in a page, and the other way roun
     const document = KeptDocument.open(heap, native);
     const found = document.querySelectorAll("li > a.visited").map((link) => link.outerHTML);
     KeptDocument.open(heap, born, { html: "<a href=/3>three</a>" });
-    heap.close();
+    await heap.close();
     return found;
   }, { native, born });
   assert.deepEqual(told, [1, 2].map((number) =>

@@ -60,7 +60,7 @@ test("figures", async () => {
     measure("document: open it", () => KeptDocument.open(heap, "page"), 1);
     const page = KeptDocument.open(heap, "page");
     measure("document: a query for 20,000 elements", () => page.querySelectorAll("li.x > b"), 1);
-    heap.close();
+    await heap.close();
 
     const SOME = 20_000;
     const database = await new Promise((done, failed) => {

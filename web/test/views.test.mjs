@@ -69,7 +69,7 @@ test("a ledger is kept by an applet, a native one and JavaScript in turn", async
     const heap = await PersistentHeap.open("book", { size: 16 * 2 ** 20 });
     kept.add(heap, "page");
     const entries = kept.list(heap);
-    heap.close();
+    await heap.close();
     return entries;
   });
   assert.deepEqual(listed, ["3 page", "2 applet", "1 applet"]);
@@ -89,7 +89,7 @@ test("a heap that JavaScript made is one of applets", async () => {
   await run(async ({ PersistentHeap }, kept) => {
     const heap = await PersistentHeap.open("born", { size: 16 * 2 ** 20 });
     for (let count = 0; count < 20; count++) kept.add(heap, "born");
-    heap.close();
+    await heap.close();
   });
   const born = await step("exportHeap", { name: "born", limit: LIMIT });
   writeFileSync(join(folder, "born"), Buffer.from(born, "base64"));
@@ -164,7 +164,7 @@ test("other layouts, heaps with pointers and wrong values are refused", async ()
       root: failure(() => point.free()),
       free: failure(() => heap.free(24)),
     };
-    heap.close();
+    await heap.close();
     return [told, ...kept.strings];
   });
   const [failures, stored, wanted] = told;
@@ -245,7 +245,7 @@ test("a value whose object is gone is stale, and views survive growth", async ()
     told.array = failure(() => array.length);
     heap.removeRoot("root");
     told.removed = failure(() => root.value);
-    heap.close();
+    await heap.close();
     told.closed = failure(() => root.value);
     told.open = failure(() => heap.names());
     return told;
@@ -311,7 +311,7 @@ test("a transaction that throws leaves everything as it was", async () => {
     const nested = JSON.stringify(state()) === before;
     heap.transaction(() => { heap.transaction(change); });
     const counts = [map.size, list.length, point.x, point.bytes[3]];
-    heap.close();
+    await heap.close();
     const again = await PersistentHeap.open("undo");
     counts.push(PersistentMap.open(again, "map").size);
     again.close();

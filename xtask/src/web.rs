@@ -78,7 +78,8 @@ fn read(report: &str) -> Outcome {
         lines.filter_map(|number| number.trim().parse::<u64>().ok()).next_back().unwrap_or(0)
     };
     let failed = count("fail ") + count("cancelled ");
-    let skipped = report.lines().filter_map(|line| line.strip_prefix("ok ")?.split_once(" # SKIP "));
+    let skipped =
+        report.lines().filter_map(|line| line.strip_prefix("ok ")?.split_once(" # SKIP "));
     let not_run = skipped.map(|(test, why)| {
         let name = test.split_once(" - ").map_or(test, |(_, name)| name);
         format!("the web package: {name}: {why}")
