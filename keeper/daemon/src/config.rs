@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_region::RegionName;
 
 use crate::freeze::Guard;
-use crate::memory::Memory;
+use holdfast_sys::machine::Memory;
 
 const MIB: u64 = 1 << 20;
 

@@ -43,7 +43,6 @@ mod freeze;
 #[doc(hidden)]
 pub mod fuzzing;
 mod keeper;
-mod memory;
 mod plan;
 mod procfs;
 mod serve;

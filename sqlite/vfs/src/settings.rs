@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
-use holdfast_sys::machine::memory_bytes;
+use holdfast_sys::machine::Memory;
 use holdfast_types::Durability;
 
 use crate::image::BLOCK_BYTES;
@@ -40,7 +40,8 @@ const POOL_LIMIT_MIN: u64 = 1 << 20;
 
 /// Blocks of the pool for one database, unless something else is chosen.
 pub(crate) fn default_limit_slots() -> u32 {
-    slots_of(memory_bytes())
+    // A kernel that tells nothing gets the smallest pool.
+    slots_of(Memory::of_this_process().map_or(0, Memory::bytes))
 }
 
 fn slots_of(memory_bytes: u64) -> u32 {
