@@ -8,6 +8,8 @@
  *                 without gaps. Result: when it is to be shown, in microseconds from the start (a little-endian 64-bit
  *                 number); nothing after the last frame
  *     rewind      the next frame is the first one again
+ *     play        for hosts without a shared buffer: streams the frames from here to the last one, each a chunk: when it is to be
+ *                 shown, as next_frame says it, and its pixels (RGBA)
  */
 #include "video.h"
 #include <holdfast_applet.h>
@@ -93,11 +95,32 @@ static int rewind_video(holdfast_call *call, void *context) {
     return code;
 }
 
+static int play(holdfast_call *call, void *context) {
+    struct player *player = context;
+    if (!player->video) return fail(call, NOT_OPEN, "no video is open; call open first");
+    struct video_properties it = video_properties(player->video);
+    size_t size = 8 + (size_t)it.width * (size_t)it.height * 4;
+    uint8_t *chunk = malloc(size);
+    if (!chunk) return fail(call, NO_MEMORY, "a frame is too large for the applet's memory; raise its limit");
+    int code = 0;
+    while (!code) {
+        int64_t time_us;
+        int error = video_next_frame(player->video, AV_PIX_FMT_RGBA, chunk + 8, &time_us);
+        if (error == AVERROR_EOF) break;
+        if (error) code = fail(call, BAD_VIDEO, video_message(error));
+        for (int i = 0; i < 8; i++) chunk[i] = (uint8_t)((uint64_t)time_us >> (8 * i));
+        if (!code && holdfast_send(call, chunk, size)) code = NO_REPLY;
+    }
+    free(chunk);
+    return code;
+}
+
 int main(void) {
     static struct player player;
     holdfast_export("open", open_video, &player);
     holdfast_export("next_frame", next_frame, &player);
     holdfast_export("rewind", rewind_video, &player);
+    holdfast_export("play", play, &player);
     if (!holdfast_serve()) return 0;
     fprintf(stderr, "video: %s\n", nv_message());
     return 1;

@@ -1,9 +1,8 @@
 // The interface of the demo: it asks the worker, and draws.
 import { keepStorage, storageState } from "../dist/index.js";
+import { milliseconds, number, shape } from "./draw.mjs";
 
 const $ = (id) => document.getElementById(id);
-const number = (value) => Math.round(value).toLocaleString("en");
-const milliseconds = (ms) => `${ms < 10 ? ms.toFixed(1) : number(ms)} ms`;
 
 let worker, lastId = 0;
 const waiting = new Map();
@@ -102,22 +101,9 @@ function drawSoon() {
   }, 150);
 }
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
-
-/** A canvas, with as many dots as the screen has. */
-function drawing(canvas) {
-  const ratio = devicePixelRatio || 1;
-  const { width } = canvas.getBoundingClientRect();
-  const height = width * Number(canvas.getAttribute("data-shape"));
-  [canvas.width, canvas.height] = [width * ratio, height * ratio];
-  const context = canvas.getContext("2d");
-  context.scale(ratio, ratio);
-  return { context, width, height };
-}
-
 async function drawPages() {
   ({ used } = await ask("pages"));
-  const { context, width, height } = drawing($("pages"));
+  const { context, width, height, colour } = shape($("pages"), 0.25);
   // Whole pages where they fit, else several in a cell.
   const size = Math.max(4, Math.floor(Math.sqrt(width * height / Math.max(1, used.length))));
   const columns = Math.floor(width / size), rows = Math.floor(height / size);
@@ -145,7 +131,7 @@ the last ten commits stored ${number(lastPages)}.`;
 }
 
 function drawCommits() {
-  const { context, width, height } = drawing($("commits"));
+  const { context, width, height, colour } = shape($("commits"), 0.14);
   const times = commits.map(({ findMs, storeMs }) => findMs + storeMs);
   const most = Math.max(1, ...times);
   const step = width / 160;
@@ -229,7 +215,6 @@ button("keep", async () => {
   say(await keepStorage() ? "The browser keeps the heaps also when the disk gets full." :
     "The browser does not promise to keep them; it may ask again when you use the site more.");
 });
-for (const [id, shape] of [["pages", 0.25], ["commits", 0.14]]) $(id).setAttribute("data-shape", shape);
 addEventListener("resize", drawSoon);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawSoon);
 
