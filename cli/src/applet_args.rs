@@ -14,7 +14,8 @@ use holdfast_command::time::parse_time;
 
 #[derive(Debug, Args)]
 pub struct AppletArgs {
-    /// The program: ELF for this machine, or WebAssembly for wasm32-wasip1 (.wasm or .wat)
+    /// The program: ELF for this machine, or WebAssembly for wasm32-wasip1 (.wasm or .wat); a path,
+    /// or https://HOST/PATH#sha256=HEX
     pub applet: PathBuf,
 
     /// A heap, made when there is none; NAME is its name in the applet, `:ro` grants reading only.

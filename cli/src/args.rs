@@ -90,6 +90,7 @@ Examples:
   holdfast run worker.wasm --heap jobs --compartment worker-3
   holdfast run pool --heap jobs --compartments 4
   holdfast run speller.wasm --heap dict=english:ro --heap notes    # the first one is the heap of code that names none
+  holdfast run https://example.org/guestbook.wasm#sha256=HEX --heap guests -- list   # fetched once, kept by its hash
   holdfast run ./native-tool --strict --cpu-time 5s -- --fast   # ELF: its own process, no network, no files
 
 The applet gets its arguments, standard input, output and error, clocks and random numbers; files and \

@@ -12,6 +12,7 @@ use holdfast_region::{
 
 use crate::applet_args::AppletArgs;
 use crate::identity::{Applet, examine};
+use crate::remote;
 use holdfast_command::exit::{Failure, NO_APPLET, USAGE, host, usage};
 use holdfast_command::keys::{DEFAULT_KEY, key_for_new};
 use holdfast_command::output::{quoted, say, with_progress};
@@ -19,9 +20,10 @@ use holdfast_command::size::show_size;
 
 /// The command for an applet, without arguments and streams, and its heaps.
 pub fn prepare(
-    args: AppletArgs,
+    mut args: AppletArgs,
     arguments: Vec<String>,
 ) -> Result<(Command, Limits, Vec<Granted>), Failure> {
+    args.applet = remote::local(args.applet)?;
     if !args.applet.exists() {
         let path = args.applet.display();
         return Err(Failure::new(NO_APPLET, format!("there is no applet {path}; check the path")));

@@ -31,7 +31,7 @@ pub struct Product {
 }
 
 /// In the order of the help.
-pub const PRODUCTS: [Product; 5] = [
+pub const PRODUCTS: [Product; 6] = [
     Product {
         name: "keeper",
         about: "Save heaps when the machine is about to go, and keep the pool small",
@@ -54,6 +54,12 @@ pub const PRODUCTS: [Product; 5] = [
         name: "trace",
         about: "Measure where programs' system calls spend their time",
         package: "holdfast-trace-command",
+        examines: false,
+    },
+    Product {
+        name: "serve",
+        about: "Serve a web page whose applets run here, natively and in the jail",
+        package: "holdfast-serve",
         examines: false,
     },
     Product {

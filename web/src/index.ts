@@ -4,6 +4,7 @@ export { type HeapCommit, type HeapGrant, type HeapOptions } from "./heaps.js";
 export { HostFailure, type HostFunction, type Output } from "./host-functions.js";
 export { LIMIT_MAX } from "./layout.js";
 export { type CallOptions } from "./mailbox.js";
+export * from "./native.js";
 export { PageStore } from "./page-store.js";
 export { SharedApplet } from "./shared-applet.js";
 export * from "./snapshots.js";

@@ -11,3 +11,4 @@ import "./views.test.mjs";
 import "./containers.test.mjs";
 import "./documents.test.mjs";
 import "./firefox.test.mjs";
+import "./native.test.mjs";

@@ -16,6 +16,7 @@ pub(crate) const COMMAND: &str = "holdfast-cli";
 pub(crate) const KEEPER: &str = "holdfast-keeper-command";
 pub(crate) const TRACE: &str = "holdfast-trace-command";
 const SQLITE: &str = "holdfast-sqlite-command";
+const SERVE: &str = "holdfast-serve";
 /// With these targets the C library can be linked statically into a program whose address is still
 /// random.
 const STATIC_TARGETS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
@@ -23,8 +24,10 @@ const STATIC_FLAGS: &str = "-Ctarget-feature=+crt-static";
 
 /// `cargo xtask release`.
 pub(crate) fn release(workspace: &Workspace) -> Result<()> {
-    let programs = build(workspace, &[COMMAND, KEEPER, SQLITE, TRACE])?;
-    for program in ["holdfast", "holdfast-keeper", "holdfast-sqlite", "holdfast-trace"] {
+    let programs = build(workspace, &[COMMAND, KEEPER, SERVE, SQLITE, TRACE])?;
+    let names =
+        ["holdfast", "holdfast-keeper", "holdfast-serve", "holdfast-sqlite", "holdfast-trace"];
+    for program in names {
         println!("{}", programs.join(program).display());
     }
     Ok(())

@@ -17,13 +17,19 @@ const INSTALL_TIMEOUT_S: u32 = 5 * 60;
 const TEST_TIMEOUT_S: u32 = 8 * 60;
 
 /// The applets that its tests run.
-const APPLETS: [&str; 7] =
-    ["guestbook", "echo", "plugin", "ledgers", "mail", "portable", "spellcheck"];
+const APPLETS: [&str; 8] =
+    ["guestbook", "echo", "plugin", "ledgers", "mail", "portable", "spellcheck", "trial"];
 
 /// `cargo xtask web`.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     applets::build(workspace, &APPLETS.map(str::to_owned))?;
-    command::run(cargo(&workspace.root).args(["build", "-p", "holdfast-cli"]))?;
+    command::run(cargo(&workspace.root).args([
+        "build",
+        "-p",
+        "holdfast-cli",
+        "-p",
+        "holdfast-serve",
+    ]))?;
     test(workspace)?.report()
 }
 

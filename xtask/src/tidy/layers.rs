@@ -15,7 +15,15 @@ const LAYERS: [&[&str]; 9] = [
     &["core"],
     &["cli/remedies"],
     &["keeper/client", "sandbox"],
-    &["bindings/rust", "bindings/c-core", "bindings/c", "documents/dom", "sqlite/vfs", "trace"],
+    &[
+        "bindings/rust",
+        "bindings/c-core",
+        "bindings/c",
+        "documents/dom",
+        "serve/fetch",
+        "sqlite/vfs",
+        "trace",
+    ],
     &[
         "bindings/c-native",
         "bindings/python",
@@ -26,13 +34,20 @@ const LAYERS: [&[&str]; 9] = [
         "web",
     ],
     &["cli/command"],
-    &["documents/page", "keeper/command", "sqlite/command", "sqlite/model", "trace/command"],
+    &[
+        "documents/page",
+        "keeper/command",
+        "serve",
+        "sqlite/command",
+        "sqlite/model",
+        "trace/command",
+    ],
     &["cli"],
     &["applets", "bench", "tests", "xtask"],
 ];
 
 /// Folders with code at the root.
-const SOURCE_FOLDERS_MAX: usize = 13;
+const SOURCE_FOLDERS_MAX: usize = 14;
 const SOURCE: [&str; 9] = ["rs", "c", "h", "hpp", "cpp", "py", "sh", "js", "ts"];
 
 pub(crate) fn check(files: &[File], packages: &[Package], findings: &mut Findings) {
@@ -122,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thirteenth_folder_is_one_too_many() {
+    fn a_fifteenth_folder_is_one_too_many() {
         let folders = |count: usize| -> Vec<File> {
             let file = |number| File {
                 path: format!("f{number}/a.rs"),

@@ -1,0 +1,189 @@
+//! One WebSocket connection: the token first, then messages until an end.
+//!
+//! Invariant: however it ends, its applets end.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use axum::extract::ws::{Message, WebSocket};
+use futures_util::StreamExt;
+use futures_util::stream::SplitStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use holdfast_identity::GivenName;
+
+use crate::applets::{Applets, Host};
+use crate::limits::ServeLimits;
+use crate::message::{self, Request};
+use crate::origin::Origin;
+use crate::rate::{Pace, Rate};
+use crate::token::Tokens;
+use crate::writer;
+
+/// Messages that wait for their way out; applets wait beyond them.
+const OUTBOX: usize = 64;
+/// How long the page may take to hear that the connection is closed.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// The longest reason that a close frame has room for.
+const REASON_BYTES_MAX: usize = 120;
+/// How much larger than it may be a message is read before the connection is cut off without a word.
+const OVERSIZE_BYTES: usize = 16 << 20;
+
+/// Codes of RFC 6455.
+mod code {
+    pub(super) const AWAY: u16 = 1001;
+    pub(super) const PROTOCOL: u16 = 1002;
+    pub(super) const UNSUPPORTED: u16 = 1003;
+    pub(super) const POLICY: u16 = 1008;
+    pub(super) const SIZE: u16 = 1009;
+}
+
+/// Why the server closes a connection.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    pub(crate) code: u16,
+    pub(crate) reason: String,
+}
+
+impl Closing {
+    fn new(code: u16, reason: &str) -> Closing {
+        let reason = reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].to_owned();
+        Closing { code, reason }
+    }
+
+    /// The page does not keep to the protocol.
+    pub(crate) fn protocol(reason: &str) -> Closing {
+        Closing::new(code::PROTOCOL, reason)
+    }
+
+    /// The page does what it may not.
+    pub(crate) fn policy(reason: &str) -> Closing {
+        Closing::new(code::POLICY, reason)
+    }
+}
+
+/// The largest message that is read at all.
+pub(crate) fn read_bytes_max(limits: &ServeLimits) -> usize {
+    limits.frame_bytes.saturating_add(OVERSIZE_BYTES)
+}
+
+/// A connection of a page.
+pub(crate) struct Connection {
+    pub(crate) host: Arc<Host>,
+    pub(crate) tokens: Arc<Tokens>,
+    pub(crate) origin: Origin,
+    /// What its applets are called.
+    pub(crate) page: GivenName,
+    /// The server ends.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Connection {
+    /// Serves until one of both ends it.
+    pub(crate) async fn run(self, socket: WebSocket) {
+        let (sink, mut stream) = socket.split();
+        let (outbox, outgoing) = mpsc::channel(OUTBOX);
+        // While this is there, the writer waits for the reason of the close.
+        let _open = outbox.clone();
+        let (close, closing) = oneshot::channel();
+        let patience = self.host.opener.limits.send_timeout;
+        let mut writer = tokio::spawn(writer::run(sink, outgoing, closing, patience));
+        let reason = tokio::select! {
+            ended = self.read(&mut stream, outbox) => ended.err(),
+            _ = &mut writer => return,
+            () = self.stop.cancelled() => Some(Closing::new(code::AWAY, "the server ends")),
+        };
+        let is_told = reason.is_some();
+        let _ = close.send(reason);
+        let farewell = async {
+            let _ = writer.await;
+            // What the page sends until it hears of it would reset the connection.
+            while is_told && stream.next().await.is_some_and(|message| message.is_ok()) {}
+        };
+        let _ = timeout(FAREWELL, farewell).await;
+    }
+
+    /// Takes messages; ends in order when the page does.
+    async fn read(
+        &self,
+        stream: &mut SplitStream<WebSocket>,
+        outbox: mpsc::Sender<Vec<u8>>,
+    ) -> Result<(), Closing> {
+        let limits = &self.host.opener.limits;
+        let hello = timeout(limits.hello_timeout, next(stream, limits)).await;
+        let hello = hello.map_err(|_| Closing::policy("no token came in time"))??;
+        let Some(hello) = hello else { return Ok(()) };
+        match Request::parse(&hello) {
+            Ok(Request::Hello { token }) => self
+                .tokens
+                .present(&token, &self.origin)
+                .map_err(|error| Closing::policy(&error.to_string()))?,
+            Ok(_) => return Err(Closing::policy("the first message is not a token")),
+            Err(malformed) => return Err(Closing::protocol(&malformed)),
+        }
+        let mut applets = Applets::new(Arc::clone(&self.host), self.page.clone(), outbox.clone());
+        if outbox.send(message::welcome(limits)).await.is_err() {
+            return Ok(());
+        }
+        let mut rate = Rate::new(limits.messages_per_s, limits.flood, Instant::now());
+        while let Some(message) = next(stream, limits).await? {
+            match rate.message(Instant::now()) {
+                Pace::Go => {}
+                Pace::Wait(pause) => tokio::time::sleep(pause).await,
+                Pace::Close => return Err(Closing::policy("messages come too fast")),
+            }
+            let request = Request::parse(&message).map_err(|bad| Closing::protocol(&bad))?;
+            let is_slow = matches!(
+                request,
+                Request::Start { .. } | Request::Upload { .. } | Request::Uploaded { .. }
+            );
+            let reply = match is_slow {
+                // Files are hashed and written.
+                true => tokio::task::block_in_place(|| applets.take(request)),
+                false => applets.take(request),
+            }?;
+            if let Some(reply) = reply
+                && outbox.send(reply).await.is_err()
+            {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The next message; `None` when the page has closed the connection or is gone.
+async fn next(
+    stream: &mut SplitStream<WebSocket>,
+    limits: &ServeLimits,
+) -> Result<Option<Bytes>, Closing> {
+    let too_large = || {
+        let max = limits.frame_bytes;
+        Closing::new(code::SIZE, &format!("a message has at most {max} bytes"))
+    };
+    loop {
+        match stream.next().await {
+            Some(Ok(Message::Binary(bytes))) if bytes.len() > limits.frame_bytes => {
+                return Err(too_large());
+            }
+            Some(Ok(Message::Binary(bytes))) => return Ok(Some(bytes)),
+            Some(Ok(Message::Text(_))) => {
+                return Err(Closing::new(code::UNSUPPORTED, "messages are binary"));
+            }
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+            Some(Ok(Message::Close(_))) | None => return Ok(None),
+            Some(Err(error)) => {
+                return match error.into_inner().downcast_ref() {
+                    Some(tungstenite::Error::Capacity(_)) => Err(too_large()),
+                    Some(tungstenite::Error::Protocol(_) | tungstenite::Error::Utf8(_)) => {
+                        Err(Closing::protocol("this is not the protocol of WebSockets"))
+                    }
+                    _ => Ok(None),
+                };
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What a connection and the thread of one of its applets share: which call is under way, which are
+//! cancelled, how many parts the page takes, and whether it is over.
+//!
+//! Invariant: a cancellation meets its call, whether that waits, runs or is between two parts.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use holdfast_applet::Applet;
+
+use crate::message::PARTS_AHEAD;
+
+/// A page that has died asks for nothing more; it is looked for so often.
+const LOOK: Duration = Duration::from_millis(200);
+/// Parts that a page may ask for in advance.
+const PARTS_MAX: u32 = 4096;
+/// Between two attempts to cancel a call that is just beginning.
+const AGAIN: Duration = Duration::from_millis(2);
+
+/// The state of an applet's calls.
+#[derive(Default)]
+pub(crate) struct Handle {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    applet: Option<Arc<Applet>>,
+    running: Option<u32>,
+    /// Calls that are not done, by number.
+    pending: HashMap<u32, Pending>,
+    is_closing: bool,
+    is_over: bool,
+}
+
+struct Pending {
+    is_cancelled: bool,
+    parts: u32,
+}
+
+impl Handle {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The applet serves; `false` when nobody wants it any more.
+    pub(crate) fn serves(&self, applet: &Arc<Applet>) -> bool {
+        let mut state = self.lock();
+        state.applet = Some(Arc::clone(applet));
+        !state.is_closing
+    }
+
+    /// The applet is gone, or about to be closed by its thread, which has it alone from now on.
+    pub(crate) fn let_go(&self) {
+        self.lock().applet = None;
+    }
+
+    /// The thread has nothing more to say.
+    pub(crate) fn end(&self) {
+        self.lock().is_over = true;
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().is_over
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.lock().is_closing
+    }
+
+    /// Notes a call; `false` when there is one of this number.
+    pub(crate) fn add(&self, call: u32) -> bool {
+        let pending = Pending { is_cancelled: false, parts: PARTS_AHEAD };
+        self.lock().pending.insert(call, pending).is_none()
+    }
+
+    /// Begins a call; `false` when it was cancelled while it waited.
+    pub(crate) fn begin(&self, call: u32) -> bool {
+        let mut state = self.lock();
+        state.running = Some(call);
+        !state.is_given_up(call)
+    }
+
+    /// The call is done.
+    pub(crate) fn done(&self, call: u32) {
+        let mut state = self.lock();
+        state.running = None;
+        state.pending.remove(&call);
+    }
+
+    pub(crate) fn is_given_up(&self, call: u32) -> bool {
+        self.lock().is_given_up(call)
+    }
+
+    /// Waits until the page takes another part of a call; `false` when the call was given up.
+    pub(crate) fn take_part(&self, call: u32) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.is_given_up(call) {
+                return false;
+            }
+            if let Some(pending) = state.pending.get_mut(&call)
+                && pending.parts > 0
+            {
+                pending.parts -= 1;
+                return true;
+            }
+            let waited = self.changed.wait_timeout(state, LOOK);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The page takes more parts of a call.
+    pub(crate) fn more(&self, call: u32, parts: u32) {
+        if let Some(pending) = self.lock().pending.get_mut(&call) {
+            pending.parts = pending.parts.saturating_add(parts).min(PARTS_MAX);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Cancels a call, if it is not done.
+    pub(crate) fn cancel(self: &Arc<Self>, call: u32) {
+        match self.lock().pending.get_mut(&call) {
+            Some(pending) => pending.is_cancelled = true,
+            None => return,
+        }
+        self.stop_running();
+    }
+
+    /// Cancels all calls: the page is gone, or wants the applet to end.
+    pub(crate) fn close(self: &Arc<Self>) {
+        self.lock().is_closing = true;
+        self.stop_running();
+    }
+
+    /// Stops the call that is under way, if it was given up. One that is just beginning cannot be
+    /// stopped yet, so this is tried until it is done.
+    fn stop_running(self: &Arc<Self>) {
+        self.changed.notify_all();
+        if self.try_stop() {
+            return;
+        }
+        let this = Arc::clone(self);
+        tokio::spawn(async move {
+            while !this.try_stop() {
+                tokio::time::sleep(AGAIN).await;
+            }
+        });
+    }
+
+    /// Whether there is nothing to stop any more.
+    fn try_stop(&self) -> bool {
+        let state = self.lock();
+        match (state.running, &state.applet) {
+            // Under the lock, so that it is no other call that is cancelled.
+            (Some(call), Some(applet)) if state.is_given_up(call) => applet.cancel(),
+            _ => true,
+        }
+    }
+}
+
+impl State {
+    fn is_given_up(&self, call: u32) -> bool {
+        self.is_closing || self.pending.get(&call).is_none_or(|pending| pending.is_cancelled)
+    }
+}

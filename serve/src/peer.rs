@@ -1,0 +1,65 @@
+//! Whose program is at the other end of a loopback connection.
+//!
+//! A port of the loopback address is open to all users of the machine, and a program that is no
+//! browser writes any header: so only sockets of this user are served.
+
+use std::net::{IpAddr, SocketAddr};
+use std::{fs, io};
+
+use holdfast_sys::file::effective_user;
+
+/// Columns of a line of /proc/net/tcp.
+const LOCAL: usize = 1;
+const REMOTE: usize = 2;
+const UID: usize = 7;
+const INODE: usize = 9;
+
+/// Whether the program at `peer`, which is connected to `own`, runs as this user.
+pub(crate) fn is_own_user(peer: SocketAddr, own: SocketAddr) -> io::Result<bool> {
+    let table = fs::read_to_string("/proc/self/net/tcp")?;
+    let owner = owner_in(&table, peer, own);
+    Ok(owner == Some(effective_user()))
+}
+
+/// The user of the socket that has `peer` for its own address. One that its program has closed
+/// already has no inode, and no user that the table tells.
+fn owner_in(table: &str, peer: SocketAddr, own: SocketAddr) -> Option<u32> {
+    let (peer, own) = (written(peer)?, written(own)?);
+    table.lines().skip(1).find_map(|line| {
+        let columns: Vec<&str> = line.split_ascii_whitespace().collect();
+        let is_it = columns.get(LOCAL) == Some(&peer.as_str())
+            && columns.get(REMOTE) == Some(&own.as_str());
+        let is_open = columns.get(INODE).is_some_and(|inode| *inode != "0");
+        (is_it && is_open).then(|| columns.get(UID)?.parse().ok()).flatten()
+    })
+}
+
+/// As the kernel writes it: the bytes of the address as one number of this machine.
+fn written(address: SocketAddr) -> Option<String> {
+    let IpAddr::V4(ip) = address.ip() else { return None };
+    Some(format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    /// A connection of this user is told from one that the table gives to another user.
+    ///
+    /// Guarantee: serve/other-users
+    #[test]
+    fn socket_of_another_user_is_not_own() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, own) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+        assert!(is_own_user(peer, own).unwrap());
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n   \
+                     0: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000  1234        0 77 1\n";
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        assert_eq!(owner_in(table, address(8080), address(50000)), Some(1234));
+        assert_eq!(owner_in(table, address(50000), address(8080)), None);
+        let closed = table.replace(" 77 ", " 0 ");
+        assert_eq!(owner_in(&closed, address(8080), address(50000)), None);
+    }
+}

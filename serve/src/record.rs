@@ -1,0 +1,201 @@
+//! The origins whose pages may run applets here: a file of the home.
+//!
+//! Invariants: a crash leaves the old file or the new one; a file that another user owns or may write
+//! to is not read; nothing is added without an answer of the user.
+
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use holdfast_region::Places;
+use holdfast_sys::file::{effective_user, private_options, sync_directory};
+use holdfast_sys::lock::{FileLock, LockOutcome};
+
+use crate::origin::Origin;
+
+const FILE: &str = "web-origins";
+const LOCK: &str = "web-origins.lock";
+const TITLE: &str = "holdfast web origins 1";
+const FILE_BYTES_MAX: u64 = 1 << 20;
+const ORIGINS_MAX: usize = 1000;
+const OTHERS_WRITE: u32 = 0o022;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why the record cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// It is not what this program writes.
+    #[error("{} is damaged in line {line}; correct it, or remove it to allow no origin", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The first line that is wrong.
+        line: usize,
+    },
+    /// Other users may have written it.
+    #[error("{} belongs to another user or can be written by others, so it allows nothing; remove it", path.display())]
+    NotPrivate {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is full.
+    #[error("{ORIGINS_MAX} origins are allowed already; forget one first (--forget ORIGIN)")]
+    Full,
+    /// Another process has it.
+    #[error("another process changes {}; try again", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The kernel refused a step.
+    #[error("cannot {step} {}: {source}", path.display())]
+    Io {
+        /// The step, as a verb.
+        step: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// The record of a home.
+#[derive(Debug, Clone)]
+pub struct OriginRecord {
+    home: PathBuf,
+}
+
+impl OriginRecord {
+    /// Of a home. Nothing is read or made yet.
+    #[must_use]
+    pub fn of(places: &Places) -> OriginRecord {
+        OriginRecord { home: places.home().to_owned() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.home.join(FILE)
+    }
+
+    fn io(&self, step: &'static str) -> impl Fn(io::Error) -> RecordError + use<> {
+        let path = self.path();
+        move |source| RecordError::Io { step, path: path.clone(), source }
+    }
+
+    /// The origins, in the order in which they were allowed.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn list(&self) -> Result<Vec<Origin>, RecordError> {
+        let path = self.path();
+        let file = match private_options().read(true).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(self.io("read")(error)),
+        };
+        let found = file.metadata().map_err(self.io("read"))?;
+        if !found.is_file() || found.uid() != effective_user() || found.mode() & OTHERS_WRITE != 0 {
+            return Err(RecordError::NotPrivate { path });
+        }
+        let mut text = String::new();
+        file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(self.io("read"))?;
+        let mut lines = text.lines();
+        let damaged = |line| RecordError::Damaged { path: path.clone(), line };
+        if lines.next() != Some(TITLE) {
+            return Err(damaged(1));
+        }
+        lines.enumerate().map(|(at, line)| line.parse().map_err(|_| damaged(at + 2))).collect()
+    }
+
+    /// Allows an origin. Returns whether it is new.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn allow(&self, origin: &Origin) -> Result<bool, RecordError> {
+        self.change(|origins| {
+            if origins.contains(origin) {
+                return Ok(false);
+            }
+            if origins.len() >= ORIGINS_MAX {
+                return Err(RecordError::Full);
+            }
+            origins.push(origin.clone());
+            Ok(true)
+        })
+    }
+
+    /// Allows an origin no longer. Its heaps stay. Returns whether it was allowed.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn forget(&self, origin: &Origin) -> Result<bool, RecordError> {
+        self.change(|origins| {
+            let before = origins.len();
+            origins.retain(|known| known != origin);
+            Ok(origins.len() < before)
+        })
+    }
+
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Vec<Origin>) -> Result<bool, RecordError>,
+    ) -> Result<bool, RecordError> {
+        let _lock = match FileLock::acquire_briefly(&self.home.join(LOCK), PATIENCE) {
+            Ok(LockOutcome::Acquired(lock)) => lock,
+            Ok(LockOutcome::Held(_)) => return Err(RecordError::Busy { path: self.path() }),
+            Err(error) => return Err(self.io("lock")(error)),
+        };
+        let mut origins = self.list()?;
+        let is_changed = change(&mut origins)?;
+        if is_changed {
+            self.replace(&origins).map_err(self.io("write"))?;
+        }
+        Ok(is_changed)
+    }
+
+    fn replace(&self, origins: &[Origin]) -> io::Result<()> {
+        let mut text = format!("{TITLE}\n");
+        origins.iter().for_each(|origin| text.push_str(&format!("{origin}\n")));
+        let home: &Path = &self.home;
+        let mut file = tempfile::Builder::new().prefix(".web-origins-").tempfile_in(home)?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().sync_all()?;
+        file.persist(self.path()).map_err(|error| error.error)?;
+        sync_directory(home)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// What the user allowed is remembered until it is forgotten, in a private file.
+    ///
+    /// Guarantee: serve/consent
+    #[test]
+    fn allowed_origins_are_remembered_and_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = OriginRecord { home: folder.path().to_owned() };
+        let (one, other) = ("https://a.example", "http://localhost:1");
+        assert!(record.list().unwrap().is_empty());
+        assert!(record.allow(&one.parse().unwrap()).unwrap());
+        assert!(!record.allow(&one.parse().unwrap()).unwrap());
+        assert!(record.allow(&other.parse().unwrap()).unwrap());
+        let path = folder.path().join(FILE);
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        let texts = |record: &OriginRecord| -> Vec<String> {
+            record.list().unwrap().iter().map(Origin::to_string).collect()
+        };
+        assert_eq!(texts(&record), [one, other]);
+        assert!(record.forget(&one.parse().unwrap()).unwrap());
+        assert!(!record.forget(&one.parse().unwrap()).unwrap());
+        assert_eq!(texts(&record), [other]);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+        assert!(matches!(record.list(), Err(RecordError::NotPrivate { .. })));
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, format!("{TITLE}\nhttps://a.example/\n")).unwrap();
+        assert!(matches!(record.list(), Err(RecordError::Damaged { line: 2, .. })));
+    }
+}

@@ -1,0 +1,385 @@
+//! The server: its routes, and its life from the listening socket to the last closed heap.
+
+use std::future::IntoFuture;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State, WebSocketUpgrade};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{get, post};
+use holdfast_fetch::{AppletCache, CacheError};
+use holdfast_identity::GivenName;
+use holdfast_region::{NameSpace, Places};
+use holdfast_sys::terminal::notice;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::applets::Host;
+use crate::connection::{Connection, read_bytes_max};
+use crate::consent::Consent;
+use crate::counted::Counter;
+use crate::files::{Files, text};
+use crate::gate;
+use crate::limits::ServeLimits;
+use crate::listener::LoopbackListener;
+use crate::open::Opener;
+use crate::origin::Origin;
+use crate::record::OriginRecord;
+use crate::token::Tokens;
+
+/// How long applets may take to end with the server, their heaps included.
+const END: Duration = Duration::from_secs(10);
+/// How long other answers may take then.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(5);
+/// Threads that serve; applets have theirs.
+const THREADS: usize = 2;
+/// Origins that the user is told about when they are refused.
+const TOLD_MAX: usize = 100;
+
+/// What is served, and to whom.
+#[derive(Debug, Clone)]
+pub struct ServeConfig {
+    /// The directory with the page.
+    pub web: PathBuf,
+    /// The address; on the loopback interface only. Port 0 is any free one.
+    pub listen: SocketAddr,
+    /// What the applets of the own pages are called; else their directory's name is theirs.
+    pub app: Option<GivenName>,
+    /// Other origins that may run applets while this server runs.
+    pub allow: Vec<Origin>,
+    /// Ask the user on the terminal about origins that are not known.
+    pub asks: bool,
+    /// What pages may use up.
+    pub limits: ServeLimits,
+}
+
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The address is not one of this machine alone.
+    #[error(
+        "{address} can be reached from other machines, and whoever reaches the server may run programs here; use 127.0.0.1:PORT"
+    )]
+    NotLoopback {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The address cannot be used.
+    #[error(
+        "cannot listen at {address}: {source}; choose another port (--listen 127.0.0.1:0 takes a free one)"
+    )]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The directory cannot be used.
+    #[error("cannot serve {}: {source}; check the directory after --web", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The directory has a name that is too long for one of applets.
+    #[error("{} cannot be what its applets are called; name them with --app NAME", path.display())]
+    Name {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The cache of applets cannot be used.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// The system gives no threads.
+    #[error("cannot start the server's threads: {0}")]
+    Threads(#[source] io::Error),
+}
+
+/// Stops a server, from any thread.
+#[derive(Debug, Clone)]
+pub struct Stopper(CancellationToken);
+
+impl Stopper {
+    /// Ends all connections and their applets; [`Server::run`] returns then.
+    pub fn stop(&self) {
+        self.0.cancel();
+    }
+}
+
+/// A server that listens.
+pub struct Server {
+    runtime: Runtime,
+    listener: LoopbackListener,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    port: u16,
+    app: GivenName,
+    files: Files,
+    consent: Consent,
+    tokens: Arc<Tokens>,
+    host: Arc<Host>,
+    connections: Arc<Counter<String>>,
+    told: Mutex<Vec<Origin>>,
+    stop: CancellationToken,
+}
+
+impl Server {
+    /// Listens; nothing is answered before [`Server::run`].
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn bind(config: ServeConfig, places: Places) -> Result<Server, ServeError> {
+        let address = config.listen;
+        if !address.is_ipv4() || !address.ip().is_loopback() {
+            return Err(ServeError::NotLoopback { address });
+        }
+        let at = |source| ServeError::Directory { path: config.web.clone(), source };
+        let web = config.web.canonicalize().map_err(at)?;
+        let files = Files::open(&web).map_err(at)?;
+        let app = match config.app {
+            Some(app) => app,
+            None => name_of(&web).ok_or(ServeError::Name { path: web })?,
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("serve")
+            .enable_all()
+            .build()
+            .map_err(ServeError::Threads)?;
+        let listener = runtime
+            .block_on(LoopbackListener::bind(address, config.limits.sockets))
+            .map_err(|source| ServeError::Listen { address, source })?;
+        let limits = config.limits;
+        let shared = Shared {
+            port: listener.address().port(),
+            app,
+            files,
+            consent: Consent::new(config.allow, OriginRecord::of(&places), config.asks),
+            tokens: Arc::new(Tokens::new(limits.token_life)),
+            connections: Counter::new(limits.connections_per_origin, limits.connections),
+            told: Mutex::default(),
+            stop: CancellationToken::new(),
+            host: Arc::new(Host {
+                cache: AppletCache::of(&places)?,
+                applets: Counter::new(limits.applets, limits.applets),
+                opener: Arc::new(Opener {
+                    names: NameSpace::new(places),
+                    limits,
+                    making: Mutex::new(()),
+                }),
+            }),
+        };
+        Ok(Server { runtime, listener, shared: Arc::new(shared) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// Stops it.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.shared.stop.clone())
+    }
+
+    /// Stops it on SIGINT and SIGTERM.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub fn stop_on_signals(&self) -> io::Result<()> {
+        let _entered = self.runtime.enter();
+        for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+            let (mut signals, stop) = (signal(kind)?, self.shared.stop.clone());
+            tokio::spawn(async move {
+                signals.recv().await;
+                stop.cancel();
+            });
+        }
+        Ok(())
+    }
+
+    /// Serves until it is stopped. All applets are gone then, and their heaps closed.
+    pub fn run(self) {
+        let Server { runtime, listener, shared } = self;
+        let stop = shared.stop.clone();
+        runtime.block_on(async {
+            let serving = axum::serve(listener, router(Arc::clone(&shared)))
+                .with_graceful_shutdown(stop.clone().cancelled_owned());
+            let serving = tokio::spawn(serving.into_future());
+            stop.cancelled().await;
+            let ended = async {
+                while shared.connections.all() > 0 || shared.host.applets.all() > 0 {
+                    tokio::time::sleep(LOOK).await;
+                }
+            };
+            let _ = tokio::time::timeout(END, ended).await;
+            let _ = tokio::time::timeout(LAST_ANSWERS, serving).await;
+        });
+        // A question on the terminal may still be open.
+        runtime.shutdown_background();
+    }
+}
+
+/// What the applets of a directory's pages are called: the address of the directory.
+fn name_of(web: &Path) -> Option<GivenName> {
+    let mut name = "file://".to_owned();
+    for byte in web.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'.' | b'_' | b'-' | b'+' | b'~' => name.push(char::from(*byte)),
+            byte if byte.is_ascii_alphanumeric() => name.push(char::from(*byte)),
+            byte => name.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    GivenName::parse(&name).ok()
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/holdfast", get(connect))
+        .route("/holdfast/token", post(give_token).options(preflight))
+        .fallback(file)
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))
+        .with_state(shared)
+}
+
+/// In front of all routes: own host names only, and the headers of every answer.
+async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    let mut answer = match gate::own_host(request.headers(), shared.port) {
+        Some(_) => next.run(request).await,
+        None => text(
+            StatusCode::MISDIRECTED_REQUEST,
+            "this server is 127.0.0.1 or localhost; use one of these names, with the port",
+        ),
+    };
+    gate::close_to_others(&mut answer);
+    answer
+}
+
+async fn file(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    shared.files.answer(request.method(), request.uri().path()).await
+}
+
+async fn give_token(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let origin = match shared.admitted(&headers).await {
+        Ok(origin) => origin,
+        Err(words) => return text(StatusCode::FORBIDDEN, &words),
+    };
+    let mut answer = match shared.tokens.give(&origin) {
+        Ok(Some(token)) => {
+            let token: String = token.iter().map(|byte| format!("{byte:02x}")).collect();
+            Response::new(Body::from(token))
+        }
+        Ok(None) => text(StatusCode::TOO_MANY_REQUESTS, "too many tokens were not used yet"),
+        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "no random bytes for a token"),
+    };
+    let headers = answer.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if !gate::is_own_origin(&origin, shared.port) {
+        gate::open_to(&mut answer, &origin);
+    }
+    answer
+}
+
+/// A browser asks first whether a page may send its request for a token.
+async fn preflight(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    match shared.admitted(&headers).await {
+        Ok(origin) => {
+            let mut answer = text(StatusCode::NO_CONTENT, "");
+            gate::open_to_request(&mut answer, &origin, &headers);
+            answer
+        }
+        Err(words) => text(StatusCode::FORBIDDEN, &words),
+    }
+}
+
+async fn connect(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let page = match shared.page(&headers) {
+        Ok(page) => page,
+        Err(words) => return text(StatusCode::FORBIDDEN, &words),
+    };
+    let (origin, page) = page;
+    let Some(counted) = shared.connections.take(&page.as_str().to_owned()) else {
+        return text(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too many connections; close other pages first",
+        );
+    };
+    let connection = Connection {
+        host: Arc::clone(&shared.host),
+        tokens: Arc::clone(&shared.tokens),
+        origin,
+        page,
+        stop: shared.stop.clone(),
+    };
+    let max = read_bytes_max(&shared.host.opener.limits);
+    upgrade.max_message_size(max).max_frame_size(max).on_upgrade(move |socket| async move {
+        connection.run(socket).await;
+        drop(counted);
+    })
+}
+
+impl Shared {
+    /// The origin of a request for a token, if its page may have one; the user may be asked.
+    ///
+    /// # Errors
+    /// In words, for the answer.
+    async fn admitted(&self, headers: &HeaderMap) -> Result<Origin, String> {
+        let origin = gate::origin(headers)?;
+        let host = gate::own_host(headers, self.port).unwrap_or_default();
+        gate::check_site(headers, &origin, &host)?;
+        if gate::is_own_origin(&origin, self.port) {
+            return Ok(origin);
+        }
+        match self.consent.decide(&origin).await {
+            Ok(()) => Ok(origin),
+            Err(words) => {
+                self.tell(&origin, &words);
+                Err(words)
+            }
+        }
+    }
+
+    /// The origin of a connection and what its applets are called.
+    ///
+    /// # Errors
+    /// In words, for the answer.
+    fn page(&self, headers: &HeaderMap) -> Result<(Origin, GivenName), String> {
+        let origin = gate::origin(headers)?;
+        if gate::is_own_origin(&origin, self.port) {
+            return Ok((origin, self.app.clone()));
+        }
+        if !self.consent.is_allowed(&origin)? {
+            return Err(format!("{origin} may not run applets here"));
+        }
+        let name = origin.applet_name().map_err(|error| error.to_string())?;
+        Ok((origin, name))
+    }
+
+    /// Tells the user once about an origin that was refused: its page cannot read the answer.
+    fn tell(&self, origin: &Origin, words: &str) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < TOLD_MAX && !told.contains(origin) {
+            told.push(origin.clone());
+            notice(format_args!("holdfast: refused a page: {words}"));
+        }
+    }
+}

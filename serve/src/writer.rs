@@ -1,0 +1,57 @@
+//! The way out of a connection: one task that writes what its applets have to say.
+//!
+//! Invariant: a page that does not read for too long is given up.
+
+use std::time::Duration;
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use futures_util::SinkExt;
+use futures_util::stream::SplitSink;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::connection::Closing;
+
+type Sink = SplitSink<WebSocket, Message>;
+
+/// Writes until the connection is to be closed, or the page does not take any more.
+pub(crate) async fn run(
+    mut sink: Sink,
+    mut outgoing: mpsc::Receiver<Vec<u8>>,
+    mut closing: oneshot::Receiver<Option<Closing>>,
+    patience: Duration,
+) {
+    loop {
+        tokio::select! {
+            message = outgoing.recv() => match message {
+                Some(message) => {
+                    let written = timeout(patience, write(&mut sink, message, &mut outgoing));
+                    if !matches!(written.await, Ok(Ok(()))) {
+                        return;
+                    }
+                }
+                None => return,
+            },
+            reason = &mut closing => {
+                if let Ok(Some(Closing { code, reason })) = reason {
+                    let frame = CloseFrame { code, reason: reason.into() };
+                    let _ = timeout(patience, sink.send(Message::Close(Some(frame)))).await;
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// Writes a message, and with it those that are there already.
+async fn write(
+    sink: &mut Sink,
+    first: Vec<u8>,
+    outgoing: &mut mpsc::Receiver<Vec<u8>>,
+) -> Result<(), axum::Error> {
+    sink.feed(Message::Binary(first.into())).await?;
+    while let Ok(message) = outgoing.try_recv() {
+        sink.feed(Message::Binary(message.into())).await?;
+    }
+    sink.flush().await
+}

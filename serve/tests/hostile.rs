@@ -1,0 +1,391 @@
+//! Pages and programs that want more than they may have.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::client::{Client, Page, ask, sha256, start_text};
+use crate::program::{Program, within};
+use crate::served::{FRIEND, Home, applet};
+
+const CORS: &str = "access-control-allow-origin";
+const PRIVATE: &str = "access-control-allow-private-network";
+
+/// Guarantee: serve/origin
+#[test]
+fn page_of_another_origin_is_refused() {
+    let home = Home::new();
+    let served = home.serve();
+    let own = served.own();
+    let origins = [
+        "https://evil.example",
+        "null",
+        "http://127.0.0.1:1",
+        "https://friend.example.evil.example",
+        "http://friend.example",
+        "https://friend.example/",
+        &format!("http://127.0.0.1:{}.evil.example", served.port),
+    ];
+    for origin in origins {
+        let page = Page::of(served.port, origin);
+        let answer = page.ask_token();
+        assert_eq!((answer.status, answer.header(CORS)), (403, None), "{origin}");
+        assert_eq!(page.socket().err(), Some(403), "{origin}");
+        // A page that claims to be at home in one header only.
+        let page = Page { site: "same-origin", ..page };
+        assert_eq!(page.ask_token().status, 403, "{origin}");
+    }
+    let nobody = Page { origin: None, ..own.clone() };
+    assert_eq!(nobody.ask_token().status, 403);
+    assert_eq!(nobody.socket().err(), Some(403));
+    for site in ["cross-site", "same-site", "none", ""] {
+        assert_eq!(Page { site, ..own.clone() }.ask_token().status, 403, "{site}");
+    }
+    let headers = [("host", own.host.as_str()), ("origin", own.origin.as_deref().unwrap())];
+    assert_eq!(ask(served.port, "POST", "/holdfast/token", &headers).status, 403);
+    assert_eq!(own.ask_token().status, 200);
+}
+
+/// An allowed page of another origin may read its token, and nothing else, and no other page may.
+///
+/// Guarantee: serve/origin
+#[test]
+fn allowed_page_reads_its_token_and_nothing_else() {
+    let home = Home::new();
+    let served = home.serve();
+    let friend = Page::of(served.port, FRIEND);
+    let answer = friend.ask_token();
+    assert_eq!((answer.status, answer.header(CORS)), (200, Some(FRIEND)));
+    assert_eq!(answer.header("vary"), Some("Origin"));
+    let preflight = |origin: &str| {
+        let headers = [
+            ("host", friend.host.as_str()),
+            ("origin", origin),
+            ("sec-fetch-site", "cross-site"),
+            ("access-control-request-method", "POST"),
+            ("access-control-request-private-network", "true"),
+        ];
+        ask(served.port, "OPTIONS", "/holdfast/token", &headers)
+    };
+    let answer = preflight(FRIEND);
+    assert_eq!((answer.status, answer.header(CORS)), (204, Some(FRIEND)));
+    assert_eq!(answer.header(PRIVATE), Some("true"));
+    let answer = preflight("https://evil.example");
+    assert_eq!((answer.status, answer.header(CORS), answer.header(PRIVATE)), (403, None, None));
+    let file = ask(served.port, "GET", "/", &[("host", &friend.host), ("origin", FRIEND)]);
+    assert_eq!((file.status, file.header(CORS)), (200, None));
+    assert_eq!(served.own().ask_token().header(CORS), None);
+}
+
+/// A page that reaches the server by a name of its own gets nothing.
+///
+/// Guarantee: serve/rebinding
+#[test]
+fn foreign_host_name_is_misdirected() {
+    let home = Home::new();
+    let served = home.serve();
+    let port = served.port;
+    for host in ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost", "[::1]", ""] {
+        for path in ["/", "/index.html", "/holdfast", "/holdfast/token"] {
+            assert_eq!(ask(port, "GET", path, &[("host", host)]).status, 421, "{host} {path}");
+        }
+    }
+    let host = format!("evil.example:{port}");
+    let evil = Page { origin: Some(format!("http://{host}")), host, ..served.own() };
+    assert_eq!(evil.ask_token().status, 421);
+    assert_eq!(evil.socket().err(), Some(421));
+    let own = served.own();
+    let two = [("host", own.host.as_str()), ("host", "evil.example")];
+    assert_ne!(ask(port, "GET", "/", &two).status, 200);
+    let local = Page {
+        host: format!("localhost:{port}"),
+        origin: Some(format!("http://localhost:{port}")),
+        ..own
+    };
+    local.connect();
+}
+
+/// The code with which a connection ends that presents this token.
+fn presented(page: &Page, token: &[u8; 32]) -> Result<(), u16> {
+    let mut client = Client { socket: page.socket().unwrap() };
+    client.hello(token);
+    client.next().map(|welcome| assert_eq!(welcome[0], 0x81))
+}
+
+/// A token is good once, for its origin, for a while.
+///
+/// Guarantee: serve/token
+#[test]
+fn token_is_good_once_for_its_origin() {
+    let home = Home::new();
+    let served = home.serve_with(|limits| limits.token_life = Duration::from_millis(400));
+    let (own, friend) = (served.own(), Page::of(served.port, FRIEND));
+    let token = own.token();
+    assert_eq!(presented(&own, &token), Ok(()));
+    assert_eq!(presented(&own, &token), Err(1008), "replayed");
+    let token = friend.token();
+    assert_eq!(presented(&own, &token), Err(1008), "of another origin");
+    assert_eq!(presented(&friend, &token), Err(1008), "and used up by that");
+    let token = own.token();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(presented(&own, &token), Err(1008), "expired");
+    assert_eq!(presented(&own, &[0; 32]), Err(1008), "invented");
+    assert_eq!(presented(&own, &own.token()), Ok(()));
+}
+
+/// Guarantee: serve/token
+#[test]
+fn nothing_is_done_before_the_token() {
+    let (home, program) = (Home::new(), applet("echo"));
+    let served = home.serve_with(|limits| limits.hello_timeout = Duration::from_millis(200));
+    let mut client = Client { socket: served.own().socket().unwrap() };
+    client.message(2, &[1], start_text(&program, &[]).as_bytes());
+    assert_eq!(client.closed(), 1008);
+    let mut silent = Client { socket: served.own().socket().unwrap() };
+    assert_eq!(silent.closed(), 1008);
+    let mut twice = served.connect();
+    twice.hello(&served.own().token());
+    assert_eq!(twice.closed(), 1002);
+}
+
+/// Guarantee: serve/frames
+#[test]
+fn oversized_message_is_refused() {
+    let (home, program) = (Home::new(), applet("echo"));
+    let served = home.serve();
+    let mut client = served.connect();
+    client.start(&program, &[]).unwrap();
+    client.begin(1, false, "echo", &vec![0; (16 << 20) - 14]);
+    let mut bytes = 0;
+    while bytes < (16 << 20) - 14 {
+        bytes += client.read().len() - 10;
+    }
+    client.begin(1, false, "echo", &vec![0; 16 << 20]);
+    assert_eq!(client.closed(), 1009);
+    let mut client = served.connect();
+    let _ = client.socket.send(tungstenite::Message::Binary(vec![0; 40 << 20].into()));
+    assert!([1009, 1006].contains(&client.closed()));
+    assert!(served.connect().start(&program, &[]).is_ok());
+}
+
+/// Guarantee: serve/flood
+#[test]
+fn flood_is_closed_and_the_server_goes_on() {
+    let (home, program) = (Home::new(), applet("trial"));
+    let served = home.serve_with(|limits| {
+        limits.messages_per_s = 1000;
+        limits.flood = Duration::from_millis(200);
+    });
+    let mut client = served.connect();
+    client.start(&program, &[]).unwrap();
+    let mut sent = 0_u32;
+    let more = [&[7_u8][..], &[0; 12]].concat();
+    while sent < 1_000_000
+        && client.socket.send(tungstenite::Message::Binary(more.clone().into())).is_ok()
+    {
+        sent += 1;
+    }
+    assert!([1008, 1006].contains(&client.closed()), "after {sent} messages");
+    let mut client = served.connect();
+    client.start(&program, &[]).unwrap();
+    client.begin(1, false, "spin_until_cancelled", b"");
+    (2..=64).for_each(|call| client.begin(call, false, "echo", b""));
+    client.begin(65, false, "echo", b"");
+    assert_eq!(client.closed(), 1008, "too many calls wait");
+    let mut client = served.connect();
+    client.start(&program, &[]).unwrap();
+    client.begin(1, false, "spin_until_cancelled", b"");
+    (2..=6).for_each(|call| client.begin(call, false, "echo", &vec![0; 15 << 20]));
+    assert_eq!(client.closed(), 1008, "too many bytes wait");
+    let mut client = served.connect();
+    client.start(&program, &[]).unwrap();
+    assert_eq!(client.call("echo", b"x").unwrap(), b"x");
+}
+
+/// Guarantee: serve/garbage
+#[test]
+fn garbage_closes_the_connection() {
+    let (home, program) = (Home::new(), applet("echo"));
+    let served = home.serve();
+    let no_json = [&[2, 0, 0, 0, 0][..], b"{\"sha256\":1}"].concat();
+    let unknown = start_text(&program, &[]).replace("\"heaps\"", "\"helps\"");
+    let unknown = [&[2, 0, 0, 0, 0][..], unknown.as_bytes()].concat();
+    for bad in [&[][..], &[0], &[0xff; 100], &[5, 1], &no_json, &unknown, &[4, 1, 0, 0, 0, 0]] {
+        let mut client = served.connect();
+        client.start(&program, &[]).unwrap();
+        client.send(bad);
+        assert_eq!(client.closed(), 1002, "{bad:?}");
+    }
+    // Messages that are right, at the wrong time.
+    for (kind, numbers) in [(3, &[1][..]), (4, &[1])] {
+        let mut client = served.connect();
+        client.start(&program, &[]).unwrap();
+        client.message(kind, numbers, b"");
+        assert_eq!(client.closed(), 1002, "{kind}");
+    }
+    let mut client = served.connect();
+    client.start(&program, &[]).unwrap();
+    client.message(2, &[1], start_text(&program, &[]).as_bytes());
+    assert_eq!(client.closed(), 1002, "two applets of one number");
+    let mut client = served.connect();
+    client.socket.send(tungstenite::Message::Text("hello".into())).unwrap();
+    assert_eq!(client.closed(), 1003);
+    // What is about nothing is answered, or nothing.
+    let mut client = served.connect();
+    for (kind, numbers) in [(3, &[9][..]), (4, &[9]), (6, &[9, 9]), (7, &[9, 9, 9]), (8, &[9])] {
+        client.message(kind, numbers, b"");
+    }
+    client.start(&program, &[]).unwrap();
+    assert_eq!(client.call("echo", b"x").unwrap(), b"x");
+}
+
+/// Guarantee: serve/hash-mismatch
+#[test]
+fn bytes_with_another_hash_do_not_run() {
+    let (home, program) = (Home::new(), applet("echo"));
+    let served = home.serve();
+    let mut client = served.connect();
+    let other = applet("trial");
+    let refused = client.start_as(1, &other, &start_text(&program, &["tally"])).unwrap_err();
+    assert_eq!(refused.kind, 10);
+    assert!(refused.words.contains(&sha256(&other)), "{refused:?}");
+    assert_eq!(std::fs::read_dir(home.home().join("applets")).unwrap().count(), 0);
+    let served = home.serve_with(|limits| limits.applet_bytes = 1000);
+    let refused = served.connect().start(&program, &[]).unwrap_err();
+    assert_eq!(refused.kind, 3);
+}
+
+/// Heaps follow from the origin, whatever a page names.
+///
+/// Guarantee: serve/heap-of-another-origin
+#[test]
+fn heap_of_another_origin_is_refused() {
+    let (home, program) = (Home::new(), applet("echo"));
+    let served = home.serve();
+    let mut own = served.connect();
+    own.start(&program, &["tally"]).unwrap();
+    assert_eq!(own.count(), 1);
+    own.close();
+    let mut friend = Page::of(served.port, FRIEND).connect();
+    let refused = friend.start(&program, &["tally"]).unwrap_err();
+    assert!(refused.kind == 7 && !refused.words.contains("file://"), "{refused:?}");
+    friend.start(&program, &["theirs"]).unwrap();
+    assert_eq!(friend.count(), 1);
+    friend.close();
+    assert_eq!(own.start(&program, &["theirs"]).unwrap_err().kind, 7);
+    // A heap that all applets of the user share is no page's.
+    let places = home.places();
+    let key = holdfast_region::OwnerKey::load_or_create(&places, "default").unwrap();
+    let names = holdfast_region::NameSpace::new(places);
+    let shared = names.create(&"shared".parse().unwrap(), &key, 1 << 20).unwrap();
+    shared.close().unwrap();
+    let refused = own.start(&program, &["shared"]).unwrap_err();
+    assert_eq!(refused.kind, 7, "{refused:?}");
+    own.start(&program, &["tally"]).unwrap();
+    assert_eq!(own.count(), 2);
+}
+
+/// A signed applet has the heaps of the page that runs it, and not those of its publisher.
+///
+/// Guarantee: serve/heap-of-another-origin
+#[test]
+fn signature_opens_no_heap_of_its_publisher() {
+    let home = Home::new();
+    let path = home.web().join("signed");
+    std::fs::write(&path, applet("echo")).unwrap();
+    let name = holdfast_identity::PublisherName::parse("Acme").unwrap();
+    let key_file = home.web().join("key");
+    let key = holdfast_identity::PublisherKey::generate(&key_file, name).unwrap();
+    let application = holdfast_identity::ApplicationName::parse("tally").unwrap();
+    holdfast_identity::sign(&path, &key, &application).unwrap();
+    let program = std::fs::read(&path).unwrap();
+    let places = home.places();
+    let file = holdfast_identity::AppletFile::of_path(&path).unwrap();
+    let identity = holdfast_identity::Identity::of(&file, None);
+    let names = holdfast_region::NameSpace::new(places);
+    let heap = "published".parse().unwrap();
+    let key = holdfast_identity::key_for(&names, &heap, &identity).unwrap();
+    names.create(&heap, key.key(), 1 << 20).unwrap().close().unwrap();
+    let served = home.serve();
+    let mut client = served.connect();
+    assert_eq!(client.start(&program, &["published"]).unwrap_err().kind, 7);
+    client.start(&program, &["tally"]).unwrap();
+    client.close();
+    client.start(&applet("echo"), &["tally"]).unwrap();
+}
+
+/// Guarantee: serve/applet-limits
+/// Guarantee: serve/heap-limits
+#[test]
+fn page_has_as_many_applets_and_heaps_as_it_may() {
+    let (home, program) = (Home::new(), applet("echo"));
+    let served = home.serve_with(|limits| {
+        limits.applets_per_connection = 2;
+        limits.applets = 3;
+        limits.heaps_per_origin = 2;
+        limits.connections_per_origin = 3;
+    });
+    let mut client = served.connect();
+    let text = start_text(&program, &[]);
+    client.start_as(1, &program, &text).unwrap();
+    client.start_as(2, &program, &text).unwrap();
+    assert_eq!(client.start_as(3, &program, &text).unwrap_err().kind, 9);
+    let mut second = served.connect();
+    second.start_as(1, &program, &text).unwrap();
+    assert_eq!(second.start_as(2, &program, &text).unwrap_err().kind, 9);
+    let third = served.connect();
+    assert_eq!(served.own().socket().err(), Some(429), "too many connections");
+    drop((second, third));
+    client.close();
+    client.start_as(3, &program, &start_text(&program, &["one"])).unwrap();
+    let mut second = served.connect();
+    within(|| second.start_as(1, &program, &start_text(&program, &["two"])).is_ok());
+    client.message(8, &[3], b"");
+    assert_eq!(client.read()[..2], [0x87, 3]);
+    let refused = client.start_as(3, &program, &start_text(&program, &["three"])).unwrap_err();
+    assert!(refused.kind == 9 && refused.words.contains("--heaps-per-origin"), "{refused:?}");
+    client.start_as(3, &program, &start_text(&program, &["one"])).unwrap();
+    let asks = |limits: &str| text.replace("}", &format!(",\"limits\":{{{limits}}}}}"));
+    for limits in ["\"memoryBytes\":1000000000000", "\"callTimeoutMs\":0", "\"threads\":99"] {
+        let refused = second.start_as(4, &program, &asks(limits)).unwrap_err();
+        assert_eq!(refused.kind, 8, "{limits}: {refused:?}");
+    }
+}
+
+/// A heap that is open elsewhere is told so, after a while.
+#[test]
+fn heap_that_is_open_elsewhere_is_held() {
+    let (home, program) = (Home::new(), applet("echo"));
+    let served = home.serve_with(|limits| limits.heap_patience = Duration::from_millis(200));
+    let (mut first, mut second) = (served.connect(), served.connect());
+    first.start(&program, &["tally"]).unwrap();
+    assert_eq!(second.start(&program, &["tally"]).unwrap_err().kind, 6);
+    first.close();
+    second.start(&program, &["tally"]).unwrap();
+}
+
+/// A program of another user may write any header, and is hung up on. (Only root can play one.)
+///
+/// Guarantee: serve/other-users
+#[test]
+fn program_of_another_user_is_not_served() {
+    use std::os::unix::process::CommandExt;
+    let home = Home::new();
+    let served = Program::start(&home, &[]);
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{0}; printf 'GET / HTTP/1.1\\r\\nhost: 127.0.0.1:{0}\\r\\nconnection: close\\r\\n\\r\\n' >&3; \
+         cat <&3",
+        served.port
+    );
+    let ask = |user: Option<u32>| {
+        let mut command = Command::new("bash");
+        command.args(["-c", &script]).current_dir("/");
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert!(ask(None).contains("200 OK"));
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(ask(Some(65534)), "");
+    }
+}

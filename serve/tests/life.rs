@@ -1,0 +1,187 @@
+//! What outlives a page, an applet and a server, and what must not.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::client::Failed;
+use crate::program::{Program, within};
+use crate::served::{Home, applet};
+
+/// A heap is there again after the page, and after the server.
+///
+/// Guarantee: serve/heaps
+#[test]
+fn heap_outlives_page_and_server() {
+    let (home, program) = (Home::new(), applet("echo"));
+    let served = home.serve();
+    let mut client = served.connect();
+    client.start(&program, &["tally"]).unwrap();
+    assert_eq!((client.count(), client.count()), (1, 2));
+    drop(client);
+    // A page that is loaded again waits for the one before.
+    let mut client = served.connect();
+    client.start(&program, &["tally"]).unwrap();
+    assert_eq!(client.count(), 3);
+    served.stop();
+    let served = home.serve();
+    let mut client = served.connect();
+    client.start(&program, &["tally"]).unwrap();
+    assert_eq!(client.count(), 4);
+}
+
+/// What was stored when the server was killed is there.
+///
+/// Guarantee: serve/heaps
+#[test]
+fn heap_survives_kills_of_the_server() {
+    let (home, program) = (Home::new(), applet("echo"));
+    for round in 0..4 {
+        let served = Program::start(&home, &[]);
+        let mut client = served.own().connect();
+        client.start(&program, &["tally"]).unwrap();
+        assert_eq!(client.count(), round + 1);
+        let applets = served.descendants();
+        assert!(!applets.is_empty());
+        assert_eq!(served.end_with(Signal::KILL), None);
+        within(|| applets.iter().all(|pid| is_gone(*pid)));
+    }
+}
+
+/// An applet that dies takes nothing but itself: the page hears of it, and its heap is as it was.
+///
+/// Guarantee: serve/heaps
+#[test]
+fn heap_survives_the_death_of_the_applet() {
+    let (home, program) = (Home::new(), applet("trial"));
+    let served = home.serve();
+    let mut client = served.connect();
+    client.start(&program, &["tally"]).unwrap();
+    client.call("count", b"").unwrap();
+    for function in ["crash", "count_and_crash", "exit"] {
+        let died = client.call(function, b"").unwrap_err();
+        assert_eq!(died.kind, 5, "{died:?}");
+        let message = client.read();
+        assert_eq!((message[0], message[5]), (0x87, 5));
+        assert_eq!(client.call("count", b"").unwrap_err().kind, 5);
+        client.start(&program, &["tally"]).unwrap();
+    }
+    assert!(client.call("count", b"").is_ok());
+}
+
+/// A call that takes too long ends its applet.
+///
+/// Guarantee: serve/applet-limits
+#[test]
+fn call_has_a_time_limit() {
+    let (home, program) = (Home::new(), applet("trial"));
+    let served = home.serve_with(|limits| limits.call_timeout = Duration::from_millis(300));
+    let mut client = served.connect();
+    client.start(&program, &[]).unwrap();
+    let died = client.call("spin", b"").unwrap_err();
+    assert!(died.kind == 5 && died.words.contains("300ms"), "{died:?}");
+}
+
+/// When the page is gone, its applet is gone soon, whatever it is doing.
+///
+/// Guarantee: serve/page-death
+#[test]
+fn applet_dies_with_its_page() {
+    let (home, program) = (Home::new(), applet("trial"));
+    let served = Program::start(&home, &[]);
+    for function in [None, Some("spin"), Some("spin_until_cancelled"), Some("flood")] {
+        let mut client = served.own().connect();
+        client.start(&program, &["tally"]).unwrap();
+        assert!(!served.descendants().is_empty());
+        if let Some(function) = function {
+            client.begin(1, true, function, b"");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // Without a word: the socket is closed as the kernel closes it.
+        drop(client);
+        let took = within(|| served.descendants().is_empty());
+        assert!(took < Duration::from_secs(1), "{function:?}: {took:?}");
+    }
+}
+
+/// The server ends in order: its applets are gone, their heaps are closed, and it exits with 0.
+///
+/// Guarantee: serve/end
+#[test]
+fn server_ends_in_order() {
+    let (home, program) = (Home::new(), applet("trial"));
+    for signal in [Signal::TERM, Signal::INT] {
+        let served = Program::start(&home, &[]);
+        let mut client = served.own().connect();
+        client.start(&program, &["tally"]).unwrap();
+        client.call("count", b"").unwrap();
+        client.begin(1, false, "spin", b"");
+        let applets = served.descendants();
+        assert_eq!(served.end_with(signal), Some(0));
+        assert!(applets.iter().all(|pid| is_gone(*pid)));
+        assert_eq!(client.closed(), 1001);
+        let names = holdfast_region::NameSpace::new(home.places());
+        let heap = names.summary(&"tally".parse().unwrap()).unwrap();
+        assert_eq!((heap.holder, heap.base.is_some()), (None, true));
+    }
+}
+
+/// A port of another address is refused, with the way to do it right.
+///
+/// Guarantee: serve/loopback
+#[test]
+fn only_the_loopback_address_is_listened_at() {
+    let home = Home::new();
+    for address in ["0.0.0.0:0", "192.0.2.1:80", "[::]:0"] {
+        let mut command = Program::command(&home);
+        command.arg("--web").arg(home.web()).args(["--listen", address]);
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains("127.0.0.1:PORT"), "{error}");
+    }
+}
+
+/// The origins that the user allowed are listed and forgotten by the program.
+///
+/// Guarantee: serve/consent
+#[test]
+fn origins_are_listed_and_forgotten() {
+    let home = Home::new();
+    let record = holdfast_serve::OriginRecord::of(&home.places());
+    record.allow(&"https://example.org".parse().unwrap()).unwrap();
+    let run = |arguments: &[&str]| {
+        let output = Program::command(&home).args(arguments).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(run(&["--origins"]), (Some(0), "https://example.org\n".to_owned()));
+    let served = Program::start(&home, &[]);
+    let page = crate::client::Page::of(served.port, "https://example.org");
+    let mut client = page.connect();
+    client.start(&applet("echo"), &[]).unwrap();
+    assert_eq!(run(&["--forget", "https://example.org"]), (Some(0), String::new()));
+    assert_eq!(page.ask_token().status, 403, "at once");
+    assert_eq!(page.socket().err(), Some(403));
+    assert_eq!(run(&["--forget", "https://example.org"]).0, Some(1));
+    assert_eq!(run(&["--origins"]), (Some(0), String::new()));
+    assert_eq!(run(&["--forget", "example.org"]).0, Some(2));
+}
+
+/// An applet that does not serve is told from one that dies.
+#[test]
+fn what_does_not_serve_is_no_applet() {
+    let home = Home::new();
+    let served = home.serve();
+    let mut client = served.connect();
+    for program in [applet("guestbook"), b"no program".to_vec()] {
+        let Err(Failed { kind: 11, .. }) = client.start(&program, &["tally"]) else {
+            panic!("it serves")
+        };
+    }
+    let names = holdfast_region::NameSpace::new(home.places());
+    assert!(names.list().unwrap().is_empty(), "no heap is left of a start that failed");
+}
+
+fn is_gone(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
