@@ -123,6 +123,8 @@ fn file_answer(name: &Path, file: File, bytes: u64, is_head: bool) -> Response {
     let mut answer = Response::new(body);
     let kind = mime_guess::from_path(name).first_or_octet_stream();
     let kind = match (kind.type_(), kind.subtype()) {
+        // As RFC 9239 has it.
+        (_, mime_guess::mime::JAVASCRIPT) => "text/javascript; charset=utf-8".to_owned(),
         (mime_guess::mime::TEXT, _) => format!("{kind}; charset=utf-8"),
         _ => kind.to_string(),
     };

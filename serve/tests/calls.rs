@@ -27,6 +27,7 @@ fn page_uploads_once_and_calls() {
         drop(client);
         assert_eq!(served.connect().start(&program, &[]), Ok(false));
         let kept = home.home().join("applets").join(sha256(&program));
+        std::fs::remove_file(&kept).unwrap();
         std::fs::write(&kept, b"\x7fELF poison").unwrap();
         assert_eq!(served.connect().start(&program, &[]), Ok(true), "a changed file is not used");
     }

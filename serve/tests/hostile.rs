@@ -154,9 +154,9 @@ fn oversized_message_is_refused() {
     let served = home.serve();
     let mut client = served.connect();
     client.start(&program, &[]).unwrap();
-    client.begin(1, false, "echo", &vec![0; (16 << 20) - 14]);
+    client.begin(1, false, "echo", &vec![0; (16 << 20) - 15]);
     let mut bytes = 0;
-    while bytes < (16 << 20) - 14 {
+    while bytes < (16 << 20) - 15 {
         bytes += client.read().len() - 10;
     }
     client.begin(1, false, "echo", &vec![0; 16 << 20]);
@@ -344,6 +344,7 @@ fn page_has_as_many_applets_and_heaps_as_it_may() {
     let refused = client.start_as(3, &program, &start_text(&program, &["three"])).unwrap_err();
     assert!(refused.kind == 9 && refused.words.contains("--heaps-per-origin"), "{refused:?}");
     client.start_as(3, &program, &start_text(&program, &["one"])).unwrap();
+    second.close();
     let asks = |limits: &str| text.replace("}", &format!(",\"limits\":{{{limits}}}}}"));
     for limits in ["\"memoryBytes\":1000000000000", "\"callTimeoutMs\":0", "\"threads\":99"] {
         let refused = second.start_as(4, &program, &asks(limits)).unwrap_err();
