@@ -8,5 +8,7 @@ mod client;
 mod files;
 mod hostile;
 mod life;
+mod pinned;
 mod program;
 mod served;
+mod terminal;
