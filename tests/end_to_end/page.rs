@@ -137,6 +137,7 @@ fn product_is_found_beside_the_command_or_in_path() {
         ("sqlite", "holdfast-sqlite-command"),
         ("page", "holdfast-page"),
         ("trace", "holdfast-trace-command"),
+        ("serve", "holdfast-serve"),
         ("model", "holdfast-model"),
     ] {
         for arguments in [&[name][..], &[name, "--help"], &["help", name]] {
