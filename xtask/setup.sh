@@ -85,12 +85,15 @@ packages_for_c_applets() {
   [ -f /usr/include/wasm32-wasi/stdio.h ] || echo wasi-libc
 }
 
-# The video player is an applet that links the system's decoders, and a window, which the tests open on a display of
-# their own; the plain Python that applets are compared with.
-packages_for_applications() {
+# The video player is an applet that links the system's decoders.
+packages_for_video() {
   command -v pkg-config >/dev/null || echo pkg-config
   pkg-config --exists libavformat libavcodec libswscale libavutil 2>/dev/null ||
     echo libavformat-dev libavcodec-dev libswscale-dev libavutil-dev
+}
+
+# And a window, which the tests open on a display of their own; the plain Python that applets are compared with.
+packages_for_applications() {
   command -v python3 >/dev/null || echo python3
   python3 -c 'import tkinter' 2>/dev/null || echo python3-tk
   command -v Xvfb >/dev/null || echo xvfb
@@ -375,11 +378,21 @@ set_up_for_running() {
   install_toolchain
 }
 
+# What ./demo web needs.
+set_up_for_a_page() {
+  # shellcheck disable=SC2046
+  install_packages $(packages_for_running) $(packages_for_c_programs) $(packages_for_c_applets) $(packages_for_video) \
+    $(command -v npm >/dev/null || echo npm)
+  install_clang_runtime
+  fetch_video
+  install_toolchain
+}
+
 # What ./test needs on top.
 set_up_for_testing() {
   # shellcheck disable=SC2046
   install_packages $(packages_for_running) $(packages_for_tracing) $(packages_for_c_programs) $(packages_for_c_applets) \
-    $(packages_for_power_cuts) $(packages_for_virtual_environments) $(packages_for_applications) \
+    $(packages_for_power_cuts) $(packages_for_virtual_environments) $(packages_for_video) $(packages_for_applications) \
     $(packages_for_sqlite) $(packages_for_reports) $(packages_for_pages) $(packages_for_windows) \
     $(packages_for_documentation)
   install_what_libelf_needs

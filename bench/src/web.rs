@@ -17,13 +17,14 @@ type Values = BTreeMap<String, Series>;
 const RESTORED: [u32; 4] = [1, 16, 64, 256];
 const RELOADED: [u32; 3] = [1, 16, 64];
 
-const SECTIONS: [(&str, fn(&Values, &mut Outcome)); 6] = [
+const SECTIONS: [(&str, fn(&Values, &mut Outcome)); 7] = [
     ("restore", restore),
     ("reload", reload),
     ("commit", commit),
     ("mail", mail),
     ("spellcheck", spellcheck),
     ("run", whole_runs),
+    ("native", native),
 ];
 
 /// Runs the suite, or one of its sections; `progress` gets the name of each step.
@@ -159,4 +160,12 @@ fn whole_runs(values: &Values, outcome: &mut Outcome) {
         |applet| over(values, &format!("{applet}_page_ms"), &format!("{applet}_holdfast_ms"));
     outcome.add("wasm_vs_holdfast_run", ratio("table"), "x", Some(Goal::AtMost(1.15)));
     outcome.add("wasm_vs_holdfast_run_md5", ratio("md5"), "x", Some(Goal::AtMost(1.15)));
+}
+
+fn native(values: &Values, outcome: &mut Outcome) {
+    let calls = values.get("native_call_ms").cloned();
+    outcome.add("native_call_ms", calls, "ms", Some(Goal::AtMost(0.5)));
+    outcome.add("video_frames_per_s", values.get("video_per_s").cloned(), "1/s", None);
+    let ratio = over(values, "video_per_s", "video_rate");
+    outcome.add("video_vs_its_rate", ratio, "x", Some(Goal::AtLeast(1.0)));
 }

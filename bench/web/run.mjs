@@ -1,6 +1,7 @@
 // What the suite `web` measures: `node run.mjs SECTION RUNS` prints one line of JSON, the values of
 // each series by its name. The two sides of a comparison take turns, each first every other time.
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
+import { once as event } from "node:events";
 import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -15,7 +16,7 @@ const FOLDERS = {
   text: "/usr/share/common-licenses",
   ...named(process.env),
 };
-const SECTIONS = { restore, reload, commit, mail, spellcheck, run };
+const SECTIONS = { restore, reload, commit, mail, spellcheck, run, native };
 
 const chromium = new Browser();
 const server = await serve(FOLDERS);
@@ -30,8 +31,8 @@ try {
 }
 
 /** Folders that the suite was given for its pages. */
-function named({ HOLDFAST_DICTIONARIES: dictionaries, HOLDFAST_MAILS: mails }) {
-  return { ...(dictionaries && { dict: dictionaries }), ...(mails && { mails }) };
+function named({ HOLDFAST_DICTIONARIES: dict, HOLDFAST_MAILS: mails, HOLDFAST_VIDEOS: videos }) {
+  return { ...(dict && { dict }), ...(mails && { mails }), ...(videos && { videos }) };
 }
 
 function add(name, value) {
@@ -192,6 +193,31 @@ async function run(count) {
       await page.close();
     }
   } finally {
+    await rm(home, { recursive: true, force: true });
+  }
+}
+
+/** Native applets behind a page, which another server brought: calls, and the frames of a video. */
+async function native(count) {
+  const home = await mkdtemp(join(tmpdir(), "holdfast-bench-web-"));
+  const words = ["serve", "--web", home, "--allow", server.origin, "--listen", "127.0.0.1:0"];
+  const child = spawn(HOLDFAST, words, {
+    stdio: ["ignore", "pipe", "inherit"],
+    env: { ...process.env, HOLDFAST_HOME: join(home, "home"), HOLDFAST_POOL: join(home, "pool") } });
+  try {
+    const [line] = await event(child.stdout, "data");
+    const address = String(line).trim();
+    for (let round = 0; round < count; round++) {
+      for (const ms of (await once("nativeCalls", { address, count: 1000 })).times) {
+        add("native_call_ms", ms);
+      }
+      if (!FOLDERS.videos) continue;
+      const { perSecond, rate } = await once("nativeVideo", { address });
+      add("video_per_s", perSecond);
+      add("video_rate", rate);
+    }
+  } finally {
+    child.kill();
     await rm(home, { recursive: true, force: true });
   }
 }

@@ -1,6 +1,6 @@
 // The steps of what is measured in a page, in a dedicated worker. Times are in milliseconds, from the
 // first line of a step: the worker runs then, as it does behind a reload.
-import { Applet, PAGE_SIZE, PageStore, run } from "/dist/index.js";
+import { Applet, NativeApplet, PAGE_SIZE, PageStore, run } from "/dist/index.js";
 import { Heaps } from "/dist/heaps.js";
 import { file, get, keepFile, keepState, keptFile, put, random, saved, shim, ways,
 } from "/demo/race.mjs";
@@ -164,6 +164,31 @@ const steps = {
     const ms = performance.now() - started;
     handles.forEach((handle) => handle.close());
     return { ms, unknown: lines.length };
+  },
+
+  /** Small calls one after the other, ten at a time, as the clock has steps of 0.1 ms. */
+  async nativeCalls({ address, count }) {
+    const applet = await NativeApplet.open("/applets/md5", { server: address });
+    const times = [];
+    for (let calls = 0; calls < count; calls += 10) {
+      const started = performance.now();
+      for (let i = 0; i < 10; i++) await applet.call("echo", "sixteen bytes ..");
+      times.push((performance.now() - started) / 10);
+    }
+    await applet.close();
+    return { times };
+  },
+  /** All frames of a video, as fast as they come. */
+  async nativeVideo({ address }) {
+    const applet = await NativeApplet.open("/applets/video", { server: address });
+    const video = new Uint8Array(await (await fetch("/videos/city.mpg")).arrayBuffer());
+    const { rate } = JSON.parse(decoder.decode(await applet.call("open", video)));
+    const started = performance.now();
+    let frames = 0;
+    for await (const frame of applet.stream("play")) if (frame.length > 8) frames += 1;
+    const perSecond = frames / (performance.now() - started) * 1000;
+    await applet.close();
+    return { perSecond, rate };
   },
 
   /** Starts an applet, calls it once, and ends it. */

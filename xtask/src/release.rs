@@ -16,7 +16,7 @@ pub(crate) const COMMAND: &str = "holdfast-cli";
 pub(crate) const KEEPER: &str = "holdfast-keeper-command";
 pub(crate) const TRACE: &str = "holdfast-trace-command";
 const SQLITE: &str = "holdfast-sqlite-command";
-const SERVE: &str = "holdfast-serve";
+pub(crate) const SERVE: &str = "holdfast-serve";
 /// With these targets the C library can be linked statically into a program whose address is still
 /// random.
 const STATIC_TARGETS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
