@@ -100,9 +100,10 @@ async function reload(count) {
 async function commit(count) {
   for (const size of [1, 16, 64, 256]) {
     const page = await fresh();
-    const { ours, found, plain } = await page.step("commits", { size: size * MIB, count });
+    const { ours, found, known, plain } = await page.step("commits", { size: size * MIB, count });
     ours.forEach((ms) => add(`commit_ms_${size}`, ms));
     found.forEach((ms) => add(`find_ms_${size}`, ms));
+    known.forEach((ms) => add(`known_ms_${size}`, ms));
     plain.forEach((ms) => add(`plain_ms_${size}`, ms));
     await page.close();
   }

@@ -46,7 +46,10 @@ const steps = {
   makeState: ({ name, words }) => keepState(() => compile("mail"), name, words),
   state: async ({ name, words, way }) => ({ ms: await ways[way](() => compile("mail"), name, words) }),
 
-  /** Changes 100 pages all over a heap and commits; the same bytes to a plain file. */
+  /**
+   * Changes 100 pages all over a heap and commits: as an applet does, which has them found, and as who
+   * names them; and the same bytes to a plain file.
+   */
   async commits({ size, count }) {
     const heaps = await Heaps.open({ heap: `commit-${size}`, limit: size }, "strict", false);
     heaps.memory = new WebAssembly.Memory({ initial: 1, maximum: 65_536 });
@@ -58,19 +61,26 @@ const steps = {
     for (let at = 0; at < size; at += 64) heap[at] = 256 * next();
     heaps.commit();
     heaps.all[0].store.checkpoint();
+    const store = await PageStore.open(`commit-${size}-known`, { size });
+    store.commit(heap, Array.from({ length: size / PAGE_SIZE }, (_, page) => page));
+    store.checkpoint();
     const plainFile = await file("plain");
     const bytes = new Uint8Array(100 * PAGE_SIZE);
     const pages = size / PAGE_SIZE;
     const pageOf = (i) => Math.floor(i * pages / 100) + Math.floor(next() * Math.floor(pages / 100));
-    const [ours, found, plain] = [[], [], []];
+    const [ours, found, known, plain] = [[], [], [], []];
     const ourTurn = () => {
-      for (let i = 0; i < 100; i++) heap[pageOf(i) * PAGE_SIZE + 17] += 1;
+      const changes = Array.from({ length: 100 }, (_, i) => pageOf(i));
+      changes.forEach((page) => { heap[page * PAGE_SIZE + 17] += 1; });
       let started = performance.now();
       heaps.all[0].changedPages();
       found.push(performance.now() - started);
       started = performance.now();
       const changed = heaps.commit();
       ours.push(performance.now() - started);
+      started = performance.now();
+      store.commit(heap, changes);
+      known.push(performance.now() - started);
       if (changed !== 100) throw new Error(`${changed} pages changed`);
     };
     const plainTurn = (round) => {
@@ -84,8 +94,9 @@ const steps = {
       if (round % 2) { ourTurn(); plainTurn(round); } else { plainTurn(round); ourTurn(); }
     }
     heaps.close();
+    store.close();
     plainFile.close();
-    return { ours, found, plain };
+    return { ours, found, known, plain };
   },
 
   /** Learns mails and keeps what was learnt as text, too; which share of the others it knows. */

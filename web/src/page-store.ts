@@ -2,7 +2,7 @@
  * Pages of a heap in the origin private file system, committed all or nothing.
  *
  * Two files: `image` holds the pages at home, `journal` the commits that are on their way there. A
- * commit appends one entry to the journal: one write of pages, one of their head, and one flush. A
+ * commit appends one entry to the journal, which its sum tells from an unfinished one, with one flush. A
  * checkpoint, which no commit waits for, seals the entries, writes their pages home, and begins the
  * journal again, with a flush after each. Opening finds the entries again.
  *
@@ -13,22 +13,24 @@
  * Only for a dedicated worker: `FileSystemSyncAccessHandle` exists nowhere else.
  */
 import { CorruptError, QuotaError, StorageLostError, UnsupportedError } from "./errors.js";
-import { createXXHash3 } from "./hash-wasm.js";
 import { HeapLock, openFile } from "./lock.js";
+import { Scratch, SCRATCH_BYTES } from "./scratch.js";
 import { checkedPages, checkedSize, type Durability, type HeapStore, type OpenOptions, PAGE_SIZE,
   type Phase, STORAGE_LOST } from "./store.js";
 
 const NO_ROOM = "the browser grants no more storage; free some and commit again";
 const DAMAGED = "the journal of the heap is damaged; restore the heap from an export";
-const MAGIC = 0x324a_5748; // "HWJ2"
-const ENTRY_MAGIC = 0x324e_5748; // "HWN2"
+const MAGIC = 0x334a_5748; // "HWJ3"
+const ENTRY_MAGIC = 0x334e_5748; // "HWN3"
 /** Header: magic, generation, sealed entries, 0; u32 each; and the sum of these, u64. */
 const HEADER_BYTES = 24;
+const HEADER_SUM_AT = 16;
 /** Where the first entry begins. */
 const FIRST = PAGE_SIZE;
 /** Head: magic, generation, number, count of pages; u32 each; length of the heap, sum; u64 each. */
 const HEAD_BYTES = 32;
 const SUM_AT = 24;
+const SCRATCH_PAGES = SCRATCH_BYTES / PAGE_SIZE;
 /** Read at a time. */
 const READ_BYTES = 256 << 10;
 /** A longer journal is brought home before the next commit. */
@@ -41,19 +43,6 @@ interface Entry {
   readonly pages: readonly number[];
   /** Where they begin in the journal. */
   readonly at: number;
-}
-
-type Sum = (bytes: Uint8Array) => bigint;
-
-/** XXH3-64. */
-async function summer(): Promise<Sum> {
-  const hasher = await createXXHash3();
-  return (bytes) => {
-    hasher.init();
-    hasher.update(bytes);
-    const digest = hasher.digest("binary");
-    return new DataView(digest.buffer, digest.byteOffset).getBigUint64(0);
-  };
 }
 
 /** The files of this origin. Throws `UnsupportedError` where the browser refuses them. */
@@ -71,7 +60,7 @@ mode, or allow the site to store data`);
 export class PageStore implements HeapStore {
   readonly weaker = undefined;
   readonly #size: number;
-  readonly #sum: Sum;
+  readonly #scratch: Scratch;
   readonly #lock: HeapLock;
   readonly #folder: FileSystemDirectoryHandle;
   readonly #image: FileSystemSyncAccessHandle;
@@ -83,19 +72,20 @@ export class PageStore implements HeapStore {
   /** Where the next entry begins. */
   #tail = FIRST;
   #length = 0;
+  #imageBytes = 0;
   /** A flush failed, or the store is closed. */
   #ended: string | undefined;
   #isLost = false;
 
   private constructor(
     files: {
-      lock: HeapLock; folder: FileSystemDirectoryHandle; image: FileSystemSyncAccessHandle; journal: FileSystemSyncAccessHandle;
+      lock: HeapLock; folder: FileSystemDirectoryHandle; image: FileSystemSyncAccessHandle;
+      journal: FileSystemSyncAccessHandle;
     },
-    sum: Sum,
     options: OpenOptions,
   ) {
     this.#size = options.size;
-    this.#sum = sum;
+    this.#scratch = new Scratch();
     this.#lock = files.lock;
     this.#folder = files.folder;
     this.#image = files.image;
@@ -111,7 +101,7 @@ export class PageStore implements HeapStore {
    */
   static async open(name: string, options: OpenOptions): Promise<PageStore> {
     checkedSize(options.size);
-    const [root, sum] = await Promise.all([originFiles(), summer()]);
+    const root = await originFiles();
     const mode = options.access === "read-only" ? "shared" : "exclusive";
     const lock = await HeapLock.take(name, mode, options.wait);
     const files: FileSystemSyncAccessHandle[] = [];
@@ -123,7 +113,7 @@ export class PageStore implements HeapStore {
       for (const one of opened) if (one.status === "fulfilled") files.push(one.value);
       for (const one of opened) if (one.status === "rejected") throw one.reason;
       const [image, journal] = files as [FileSystemSyncAccessHandle, FileSystemSyncAccessHandle];
-      const store = new PageStore({ lock, folder, image, journal }, sum, options);
+      const store = new PageStore({ lock, folder, image, journal }, options);
       store.#find();
       if (store.length > options.size) {
         throw new RangeError(`the heap has ${store.length} bytes; open it with at least these`);
@@ -187,27 +177,57 @@ export class PageStore implements HeapStore {
     if (sorted.length === 0) return 0;
     if (this.#tail > JOURNAL_BYTES_MAX) this.checkpoint();
     // Room at home is taken now, while the commit may still fail.
-    if (heap.length > this.#image.getSize()) truncate(this.#image, heap.length);
+    this.#reserve(heap.length);
     const headBytes = headBytesOf(sorted.length);
-    const entry = new Uint8Array(headBytes + sorted.length * PAGE_SIZE);
-    const head = new DataView(entry.buffer, 0, headBytes);
-    [ENTRY_MAGIC, this.#generation, this.#entries.length, sorted.length, heap.length]
-      .forEach((value, i) => head.setUint32(i * 4, value, true));
-    sorted.forEach((page, i) => {
-      head.setUint32(HEAD_BYTES + i * 4, page, true);
-      const from = page * PAGE_SIZE;
-      entry.set(heap.subarray(from, from + PAGE_SIZE), headBytes + i * PAGE_SIZE);
-    });
-    head.setBigUint64(SUM_AT, this.#sum(entry), true);
-    write(this.#journal, entry.subarray(headBytes), this.#tail + headBytes);
-    this.#onPhase("written");
-    write(this.#journal, entry.subarray(0, headBytes), this.#tail);
+    this.#writeEntry(heap, sorted, headBytes);
     if (durability === "strict") this.#flush(this.#journal);
     this.#entries.push({ pages: sorted, at: this.#tail + headBytes });
-    this.#tail += entry.length;
+    this.#tail += headBytes + sorted.length * PAGE_SIZE;
     this.#length = heap.length;
     this.#onPhase("committed");
     return sorted.length;
+  }
+
+  /** Has the image be so long. */
+  #reserve(length: number): void {
+    if (length <= this.#imageBytes) return;
+    truncate(this.#image, length);
+    this.#imageBytes = length;
+  }
+
+  /** Writes an entry: in one piece where it fits, else its pages before its head. */
+  #writeEntry(heap: Uint8Array, pages: readonly number[], headBytes: number): void {
+    const { bytes, view } = this.#scratch;
+    const head = new DataView(new ArrayBuffer(headBytes));
+    [ENTRY_MAGIC, this.#generation, this.#entries.length, pages.length, heap.length]
+      .forEach((value, i) => head.setUint32(i * 4, value, true));
+    pages.forEach((page, i) => head.setUint32(HEAD_BYTES + i * 4, page, true));
+    const gather = (from: number, end: number, to: number) => {
+      for (let i = from; i < end; i++, to += PAGE_SIZE) {
+        const at = pages[i]! * PAGE_SIZE;
+        bytes.set(heap.subarray(at, at + PAGE_SIZE), to);
+      }
+    };
+    const size = headBytes + pages.length * PAGE_SIZE;
+    if (size <= SCRATCH_BYTES) {
+      bytes.set(new Uint8Array(head.buffer));
+      gather(0, pages.length, headBytes);
+      view.setBigUint64(SUM_AT, this.#scratch.sum(0n, size), true);
+      this.#onPhase("written");
+      write(this.#journal, bytes.subarray(0, size), this.#tail);
+      return;
+    }
+    let sum = this.#scratch.sumOf(0n, new Uint8Array(head.buffer));
+    for (let from = 0; from < pages.length; from += SCRATCH_PAGES) {
+      const end = Math.min(from + SCRATCH_PAGES, pages.length);
+      gather(from, end, 0);
+      const part = bytes.subarray(0, (end - from) * PAGE_SIZE);
+      sum = this.#scratch.sum(sum, part.length);
+      write(this.#journal, part, this.#tail + headBytes + from * PAGE_SIZE);
+    }
+    head.setBigUint64(SUM_AT, sum, true);
+    this.#onPhase("written");
+    write(this.#journal, new Uint8Array(head.buffer), this.#tail);
   }
 
   /** Brings home what the journal has; commits are as durable before. */
@@ -284,18 +304,19 @@ export class PageStore implements HeapStore {
 
   /** Looks what the journal has, and ends a checkpoint that was begun. */
   #find(): void {
-    this.#length = this.#image.getSize();
-    const header = new DataView(new ArrayBuffer(HEADER_BYTES));
-    const bytes = new Uint8Array(header.buffer);
-    const found = this.#journal.read(bytes, { at: 0 });
+    this.#length = this.#imageBytes = this.#image.getSize();
+    const { bytes, view } = this.#scratch;
+    bytes.fill(0, 0, PAGE_SIZE);
+    const found = this.#journal.read(bytes.subarray(0, HEADER_BYTES), { at: 0 });
     let sealed = 0;
     // Without one, nothing was ever brought home.
-    if (found === HEADER_BYTES && bytes.some((byte) => byte !== 0)) {
-      if (header.getUint32(0, true) !== MAGIC
-          || header.getBigUint64(16, true) !== this.#sum(bytes.subarray(0, 16))) {
+    if (found === HEADER_BYTES && bytes.subarray(0, HEADER_BYTES).some((byte) => byte !== 0)) {
+      const sum = view.getBigUint64(HEADER_SUM_AT, true);
+      view.setBigUint64(HEADER_SUM_AT, 0n, true);
+      if (view.getUint32(0, true) !== MAGIC || this.#scratch.sum(0n, PAGE_SIZE) !== sum) {
         throw new CorruptError(DAMAGED);
       }
-      [this.#generation, sealed] = [header.getUint32(4, true), header.getUint32(8, true)];
+      [this.#generation, sealed] = [view.getUint32(4, true), view.getUint32(8, true)];
     }
     while (this.#findEntry()) { /* the next one */ }
     if (this.#entries.length < sealed) throw new CorruptError(DAMAGED);
@@ -315,13 +336,19 @@ export class PageStore implements HeapStore {
     const size = headBytes + count * PAGE_SIZE;
     if (magic !== ENTRY_MAGIC || generation !== this.#generation || number !== this.#entries.length
         || size > left) return false;
-    const entry = new Uint8Array(size);
-    this.#journal.read(entry, { at: this.#tail });
-    const view = new DataView(entry.buffer);
-    const sum = view.getBigUint64(SUM_AT, true);
-    view.setBigUint64(SUM_AT, 0n, true);
-    if (this.#sum(entry) !== sum) return false;
-    const pages = Array.from({ length: count }, (_, i) => view.getUint32(HEAD_BYTES + i * 4, true));
+    const whole = new DataView(new ArrayBuffer(headBytes));
+    const headers = new Uint8Array(whole.buffer);
+    this.#journal.read(headers, { at: this.#tail });
+    const sum = whole.getBigUint64(SUM_AT, true);
+    whole.setBigUint64(SUM_AT, 0n, true);
+    let found = this.#scratch.sumOf(0n, headers);
+    for (let at = headBytes; at < size; at += SCRATCH_BYTES) {
+      const part = this.#scratch.bytes.subarray(0, Math.min(SCRATCH_BYTES, size - at));
+      part.fill(0, this.#journal.read(part, { at: this.#tail + at }));
+      found = this.#scratch.sum(found, part.length);
+    }
+    if (found !== sum) return false;
+    const pages = Array.from({ length: count }, (_, i) => whole.getUint32(HEAD_BYTES + i * 4, true));
     this.#entries.push({ pages, at: this.#tail + headBytes });
     this.#tail += size;
     this.#length = length;
@@ -329,11 +356,11 @@ export class PageStore implements HeapStore {
   }
 
   #writeHeader(generation: number, sealed: number): void {
-    const header = new DataView(new ArrayBuffer(HEADER_BYTES));
-    [MAGIC, generation, sealed].forEach((value, i) => header.setUint32(i * 4, value, true));
-    const bytes = new Uint8Array(header.buffer);
-    header.setBigUint64(16, this.#sum(bytes.subarray(0, 16)), true);
-    write(this.#journal, bytes, 0);
+    const { bytes, view } = this.#scratch;
+    bytes.fill(0, 0, PAGE_SIZE);
+    [MAGIC, generation, sealed].forEach((value, i) => view.setUint32(i * 4, value, true));
+    view.setBigUint64(HEADER_SUM_AT, this.#scratch.sum(0n, PAGE_SIZE), true);
+    write(this.#journal, bytes.subarray(0, HEADER_BYTES), 0);
     this.#flush(this.#journal);
   }
 
@@ -343,7 +370,7 @@ export class PageStore implements HeapStore {
     for (const { pages, at } of this.#entries) {
       pages.forEach((page, i) => newest.set(page, at + i * PAGE_SIZE));
     }
-    if (this.#length > this.#image.getSize()) truncate(this.#image, this.#length);
+    this.#reserve(this.#length);
     const pages = [...newest.keys()].sort((a, b) => a - b);
     for (let first = 0; first < pages.length; ) {
       let end = first + 1;

@@ -1,13 +1,31 @@
-;; The sum of a page: by it a page that has changed is told from one that has not.
+;; Sums of pages: by them a page that has changed is told from one that has not, and bytes that were
+;; written from bytes that were damaged.
 ;;
 ;; Eight sums of 64 bits, two a vector: each line of 64 bytes adds to every sum the product of the two
 ;; halves of one word, and its neighbour as it is, so that a change in one word always shows. The
 ;; keys, which make words of other places count otherwise, grow with each line. At the end the eight
-;; become one number of 53 bits, which is one in JavaScript, too.
+;; become one.
 (module
   (import "applet" "memory" (memory 0))
-  ;; $at is a multiple of 4096.
+  ;; The upper 53 bits of the sum of a page: one number in JavaScript, too.
   (func (export "sum") (param $at i32) (result f64)
+    (f64.convert_i64_u (i64.shr_u (call $page (local.get $at)) (i64.const 11))))
+  ;; The sum of whole pages up to $end, that come behind those of $sum.
+  (func (export "chain") (param $sum i64) (param $at i32) (param $end i32) (result i64)
+    (block $done
+      (loop $next
+        (br_if $done (i32.ge_u (local.get $at) (local.get $end)))
+        (local.set $sum
+          (i64.mul
+            (i64.xor
+              (i64.rotl (local.get $sum) (i64.const 23))
+              (call $page (local.get $at)))
+            (i64.const 0x9e3779b97f4a7c15)))
+        (local.set $at (i32.add (local.get $at) (i32.const 4096)))
+        (br $next)))
+    (local.get $sum))
+  ;; $at is a multiple of 4096.
+  (func $page (param $at i32) (result i64)
     (local $end i32) (local $sum i64) (local $words v128) (local $keyed v128)
     (local $sums0 v128) (local $key0 v128)
     (local $sums1 v128) (local $key1 v128)
@@ -121,4 +139,4 @@
         (i64.xor (local.get $sum) (i64x2.extract_lane 1 (local.get $sums3)))
         (i64.const 0x9e3779b97f4a7c15)))
     (local.set $sum (i64.xor (local.get $sum) (i64.shr_u (local.get $sum) (i64.const 29))))
-    (f64.convert_i64_u (i64.shr_u (local.get $sum) (i64.const 11)))))
+    (local.get $sum)))

@@ -6,7 +6,13 @@ import { UnsupportedError } from "./errors.js";
 import { PAGE_SUM } from "./page-sum-wasm.js";
 import { PAGE_SIZE } from "./store.js";
 
-type Sum = (at: number) => number;
+/** The exports of `page-sum.wat`, which says what they are. */
+export interface SumModule {
+  sum(at: number): number;
+  chain(sum: bigint, at: number, end: number): bigint;
+}
+
+type Sum = SumModule["sum"];
 
 /** The sums of a heap in an applet's memory, as it is stored. */
 export class PageSums {
@@ -18,8 +24,8 @@ export class PageSums {
   /** For the heap that begins at `base`; nothing is stored of it yet. */
   constructor(memory: WebAssembly.Memory, base: number) {
     this.#base = base;
-    this.#sum = compiled(memory);
-    this.#zero = compiled(new WebAssembly.Memory({ initial: 1 }))(0);
+    this.#sum = sumsIn(memory).sum;
+    this.#zero = sumsIn(new WebAssembly.Memory({ initial: 1 })).sum(0);
   }
 
   /** These pages are stored as they are now. */
@@ -49,10 +55,12 @@ export class PageSums {
   }
 }
 
-function compiled(memory: WebAssembly.Memory): Sum {
+/** The module over a memory. Throws an `UnsupportedError` where the browser has no vectors. */
+export function sumsIn(memory: WebAssembly.Memory): SumModule {
   try {
     const module = new WebAssembly.Module(PAGE_SUM);
-    return new WebAssembly.Instance(module, { applet: { memory } }).exports.sum as Sum;
+    const { exports } = new WebAssembly.Instance(module, { applet: { memory } });
+    return exports as unknown as SumModule;
   } catch (error) {
     if (!(error instanceof WebAssembly.CompileError)) throw error;
     throw new UnsupportedError("the browser has no vectors in WebAssembly (SIMD); update it");

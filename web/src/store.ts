@@ -4,8 +4,9 @@
 export const PAGE_SIZE = 4096;
 
 /**
- * The steps of commits and checkpoints, each named after what was just done: `written` (the pages of
- * a commit without their head, which do not count), `committed`, `sealed`, `home`, `reset`.
+ * The steps of commits and checkpoints, each named after what was just done: `written` (of a commit of
+ * more than 1 MiB the pages without their head, of others nothing), `committed`, `sealed`, `home`,
+ * `reset`.
  */
 export type Phase = "written" | "committed" | "sealed" | "home" | "reset";
 

@@ -75,6 +75,20 @@ test("a browser killed between the steps of a commit leaves all or nothing of it
   assert.deepEqual(await step("values"), [expected]);
 });
 
+// Guarantee: web/kill
+test("so does one that is killed in a commit that is written in several pieces", async () => {
+  let expected = 0;
+  for (const phase of [...PHASES, undefined]) {
+    const { step } = await tab();
+    const value = expected + 1;
+    assert.deepEqual(await step("stallLarge", { value, phase }), [expected], `before ${phase}`);
+    if (phase === undefined) break;
+    await new Promise((done) => setTimeout(done, 700));
+    await kill();
+    if (phase !== "written") expected = value;
+  }
+});
+
 // Guarantee: web/corrupt
 test("a damaged sealed journal is a CorruptError", async () => {
   const first = await tab();

@@ -7,6 +7,8 @@ import { ConsoleStdout, File, PreopenDirectory, WASI } from "/node_modules/@bjor
 
 const PAGES = 64;
 const size = PAGES * PAGE_SIZE;
+/** More than two pieces of a journal, and no whole number of them. */
+const LARGE = 700 * PAGE_SIZE;
 const heap = new Uint8Array(size);
 let store, applet, shared;
 const logged = [];
@@ -65,6 +67,22 @@ const steps = {
     heap.fill(value);
     store.commit(heap, Array.from({ length: PAGES }, (_, i) => i));
     store.checkpoint();
+  },
+  /** As `stall`, with a commit of more pages than are written in one piece; what was there before. */
+  async stallLarge({ value, phase }) {
+    const large = new Uint8Array(LARGE);
+    const before = await PageStore.open("large", { size: LARGE });
+    before.read(large);
+    before.close();
+    const values = [...new Set(Array.from({ length: LARGE / PAGE_SIZE }, (_, i) => large[i * PAGE_SIZE]))];
+    if (phase === undefined) return values;
+    postMessage({ ok: values });
+    const stalling = await PageStore.open("large", { size: LARGE, onPhase: (now) => {
+      for (; now === phase; );
+    } });
+    large.fill(value);
+    stalling.commit(large, Array.from({ length: LARGE / PAGE_SIZE }, (_, i) => i));
+    stalling.checkpoint();
   },
   /** Commits one page after the other, of which each has its own value; what a fresh handle reads. */
   async commitOneByOne({ count }) {

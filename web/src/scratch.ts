@@ -1,0 +1,34 @@
+/** Memory in which pages are put together and summed on their way to a file and back. */
+import { sumsIn, type SumModule } from "./page-sums.js";
+
+/** Bytes of it: a multiple of a page. */
+export const SCRATCH_BYTES = 1 << 20;
+
+export class Scratch {
+  readonly bytes: Uint8Array;
+  readonly view: DataView;
+  readonly #sums: SumModule;
+
+  /** Throws an `UnsupportedError` where the browser has no vectors in WebAssembly. */
+  constructor() {
+    const memory = new WebAssembly.Memory({ initial: SCRATCH_BYTES / 65_536 });
+    this.bytes = new Uint8Array(memory.buffer);
+    this.view = new DataView(memory.buffer);
+    this.#sums = sumsIn(memory);
+  }
+
+  /** The sum of the first `length` bytes, whole pages, behind bytes that have `sum`. */
+  sum(sum: bigint, length: number): bigint {
+    return BigInt.asUintN(64, this.#sums.chain(sum, 0, length));
+  }
+
+  /** The sum of bytes from elsewhere, whole pages, which pass through. */
+  sumOf(sum: bigint, from: Uint8Array): bigint {
+    for (let at = 0; at < from.length; at += SCRATCH_BYTES) {
+      const part = from.subarray(at, at + SCRATCH_BYTES);
+      this.bytes.set(part);
+      sum = this.sum(sum, part.length);
+    }
+    return sum;
+  }
+}
