@@ -17,7 +17,10 @@ type Values = BTreeMap<String, Series>;
 const RESTORED: [u32; 4] = [1, 16, 64, 256];
 const RELOADED: [u32; 3] = [1, 16, 64];
 
-const SECTIONS: [(&str, fn(&Values, &mut Outcome)); 7] = [
+/// Makes measurements of the values of a section.
+type Section = fn(&Values, &mut Outcome);
+
+const SECTIONS: [(&str, Section); 7] = [
     ("restore", restore),
     ("reload", reload),
     ("commit", commit),

@@ -4,7 +4,7 @@ import { Browser, serve, stepper } from "./browsers.mjs";
 
 export { APPLETS, HOLDFAST } from "./browsers.mjs";
 /** How often a test kills the browser. */
-export const KILLS = Number(process.env.HOLDFAST_WEB_KILLS ?? 8);
+export const KILLS = Number(process.env.HOLDFAST_WEB_KILLS ?? 14);
 
 const chromium = new Browser();
 let browser = chromium, server;
