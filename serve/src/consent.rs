@@ -21,8 +21,8 @@ pub(crate) type Ask = Arc<dyn Fn(&Origin) -> Option<bool> + Send + Sync>;
 pub(crate) struct Consent {
     allowed: HashSet<Origin>,
     record: OriginRecord,
-    refused: Mutex<HashSet<Origin>>,
-    asking: tokio::sync::Mutex<()>,
+    refused: Arc<Mutex<HashSet<Origin>>>,
+    asking: Arc<tokio::sync::Mutex<()>>,
     ask: Ask,
 }
 
@@ -40,8 +40,8 @@ impl Consent {
         Consent {
             allowed: allowed.into_iter().collect(),
             record,
-            refused: Mutex::default(),
-            asking: tokio::sync::Mutex::new(()),
+            refused: Arc::default(),
+            asking: Arc::default(),
             ask,
         }
     }
@@ -67,32 +67,41 @@ impl Consent {
         if !origin.is_secure() || self.is_refused(origin) {
             return Err(refused);
         }
-        let Ok(_turn) = self.asking.try_lock() else {
+        let Ok(turn) = Arc::clone(&self.asking).try_lock_owned() else {
             return Err("the user is being asked about another page; try again".to_owned());
         };
-        let (ask, asked) = (Arc::clone(&self.ask), origin.clone());
-        let answer = tokio::task::spawn_blocking(move || ask(&asked)).await;
-        match answer {
-            Ok(Some(true)) => {
-                self.record.allow(origin).map(drop).map_err(|error| error.to_string())
-            }
-            Ok(Some(false)) => {
-                self.lock_refused().insert(origin.clone());
-                Err(refused)
-            }
-            // There is no terminal, or the server ends.
-            Ok(None) | Err(_) => Err(refused),
+        let (ask, asked, record) = (Arc::clone(&self.ask), origin.clone(), self.record.clone());
+        let all_refused = Arc::clone(&self.refused);
+        // The question stays open, and its answer counts, when the page that asked is gone.
+        let answer = tokio::task::spawn_blocking(move || {
+            let answer = ask(&asked);
+            let recorded = match answer {
+                Some(true) => record.allow(&asked).map(|_| true).map_err(|error| error.to_string()),
+                Some(false) => {
+                    lock(&all_refused).insert(asked);
+                    Ok(false)
+                }
+                // There is no terminal, or the server ends.
+                None => Ok(false),
+            };
+            drop(turn);
+            recorded
+        });
+        match answer.await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Err(words)) => Err(words),
+            Ok(Ok(false)) | Err(_) => Err(refused),
         }
     }
 
     fn is_refused(&self, origin: &Origin) -> bool {
-        let refused = self.lock_refused();
+        let refused = lock(&self.refused);
         refused.len() >= REFUSED_MAX || refused.contains(origin)
     }
+}
 
-    fn lock_refused(&self) -> std::sync::MutexGuard<'_, HashSet<Origin>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(refused: &Mutex<HashSet<Origin>>) -> std::sync::MutexGuard<'_, HashSet<Origin>> {
+    refused.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -103,6 +112,37 @@ mod tests {
     fn decide(consent: &Consent, origin: &str) -> Result<(), Refusal> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(consent.decide(&origin.parse().unwrap()))
+    }
+
+    /// The answer to a question counts also when the page that asked has gone, and until it comes
+    /// no other question is asked.
+    ///
+    /// Guarantee: serve/consent
+    #[test]
+    fn question_outlives_the_page_that_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().join("home");
+        let places = holdfast_region::Places::at(&home, folder.path().join("pool")).unwrap();
+        let (answer, answers) = std::sync::mpsc::channel();
+        let answers = Mutex::new(answers);
+        let ask: Ask = Arc::new(move |_| answers.lock().unwrap().recv().ok());
+        let consent = Consent::asking_by(Vec::new(), OriginRecord::of(&places), ask);
+        let origin: Origin = "https://bad.example".parse().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let soon = std::time::Duration::from_millis(50);
+            assert!(tokio::time::timeout(soon, consent.decide(&origin)).await.is_err());
+            let other = "https://other.example".parse().unwrap();
+            assert!(consent.decide(&other).await.unwrap_err().contains("another page"));
+            answer.send(false).unwrap();
+            let free = async {
+                while consent.asking.try_lock().is_err() {
+                    tokio::time::sleep(soon).await;
+                }
+            };
+            tokio::time::timeout(soon * 100, free).await.unwrap();
+            assert!(consent.is_refused(&origin));
+        });
     }
 
     /// A page of another origin is allowed by an option, or by an answer that is remembered; a

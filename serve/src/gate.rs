@@ -13,19 +13,26 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const ASKS_PRIVATE: HeaderName = HeaderName::from_static("access-control-request-private-network");
 const ALLOWS_PRIVATE: HeaderName = HeaderName::from_static("access-control-allow-private-network");
 
-/// Whether the request is for this server by one of its own names, and which.
-pub(crate) fn own_host(headers: &HeaderMap, port: u16) -> Option<String> {
-    let host = single(headers, header::HOST)?;
-    own_hosts(port).into_iter().find(|own| own == host)
+/// The server's name. It is the address alone: by the name `localhost` a browser may first reach
+/// what another user has at the same port of `::1`.
+pub(crate) fn own_host(port: u16) -> String {
+    format!("127.0.0.1:{port}")
 }
 
-fn own_hosts(port: u16) -> [String; 2] {
-    [format!("127.0.0.1:{port}"), format!("localhost:{port}")]
+/// Whether the request is for this server by its own name.
+pub(crate) fn is_for_us(headers: &HeaderMap, port: u16) -> bool {
+    single(headers, header::HOST) == Some(own_host(port).as_str())
+}
+
+/// Whether the request is for the script of a service worker. One would answer for whatever is
+/// served at this port later.
+pub(crate) fn is_for_service_worker(headers: &HeaderMap) -> bool {
+    headers.contains_key("service-worker")
 }
 
 /// Whether an origin is the one of the server's own pages.
 pub(crate) fn is_own_origin(origin: &Origin, port: u16) -> bool {
-    own_hosts(port).iter().any(|host| origin.as_str().strip_prefix("http://") == Some(host))
+    origin.as_str().strip_prefix("http://") == Some(own_host(port).as_str())
 }
 
 /// The origin of a request. A browser always names it where it matters here.

@@ -259,14 +259,21 @@ fn router(shared: Arc<Shared>) -> Router {
 
 /// In front of all routes: own host names only, and the headers of every answer.
 async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    let mut answer = match gate::own_host(request.headers(), shared.port) {
-        Some(_) => next.run(request).await,
-        None => text(
-            StatusCode::MISDIRECTED_REQUEST,
-            "this server is 127.0.0.1 or localhost; use one of these names, with the port",
-        ),
+    let headers = request.headers();
+    let mut answer = if !gate::is_for_us(headers, shared.port) {
+        let words =
+            format!("this server is http://{}/; use this address", gate::own_host(shared.port));
+        text(StatusCode::MISDIRECTED_REQUEST, &words)
+    } else if gate::is_for_service_worker(headers) {
+        text(StatusCode::FORBIDDEN, "service workers are not served: they outlive the server")
+    } else {
+        next.run(request).await
     };
     gate::close_to_others(&mut answer);
+    if matches!(answer.status(), StatusCode::MISDIRECTED_REQUEST | StatusCode::FORBIDDEN) {
+        // Who is refused keeps no socket.
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     answer
 }
 
@@ -344,8 +351,7 @@ impl Shared {
     /// In words, for the answer.
     async fn admitted(&self, headers: &HeaderMap) -> Result<Origin, String> {
         let origin = gate::origin(headers)?;
-        let host = gate::own_host(headers, self.port).unwrap_or_default();
-        gate::check_site(headers, &origin, &host)?;
+        gate::check_site(headers, &origin, &gate::own_host(self.port))?;
         if gate::is_own_origin(&origin, self.port) {
             return Ok(origin);
         }

@@ -12,6 +12,9 @@ use tokio::time::timeout;
 
 use crate::connection::Closing;
 
+/// Messages that are written before the connection is looked at again.
+const BATCH_MAX: usize = 16;
+
 type Sink = SplitSink<WebSocket, Message>;
 
 /// Writes until the connection is to be closed, or the page does not take any more.
@@ -25,8 +28,7 @@ pub(crate) async fn run(
         tokio::select! {
             message = outgoing.recv() => match message {
                 Some(message) => {
-                    let written = timeout(patience, write(&mut sink, message, &mut outgoing));
-                    if !matches!(written.await, Ok(Ok(()))) {
+                    if write(&mut sink, message, &mut outgoing, patience).await.is_err() {
                         return;
                     }
                 }
@@ -43,15 +45,21 @@ pub(crate) async fn run(
     }
 }
 
+/// The page took nothing for too long, or is gone.
+struct GivenUp;
+
 /// Writes a message, and with it those that are there already.
 async fn write(
     sink: &mut Sink,
     first: Vec<u8>,
     outgoing: &mut mpsc::Receiver<Vec<u8>>,
-) -> Result<(), axum::Error> {
-    sink.feed(Message::Binary(first.into())).await?;
-    while let Ok(message) = outgoing.try_recv() {
-        sink.feed(Message::Binary(message.into())).await?;
+    patience: Duration,
+) -> Result<(), GivenUp> {
+    let rest = std::iter::from_fn(|| outgoing.try_recv().ok());
+    for message in std::iter::once(first).chain(rest).take(BATCH_MAX) {
+        let fed = timeout(patience, sink.feed(Message::Binary(message.into()))).await;
+        fed.map_err(|_| GivenUp)?.map_err(|_| GivenUp)?;
     }
-    sink.flush().await
+    let flushed = timeout(patience, sink.flush()).await;
+    flushed.map_err(|_| GivenUp)?.map_err(|_| GivenUp)
 }

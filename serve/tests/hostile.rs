@@ -96,12 +96,26 @@ fn foreign_host_name_is_misdirected() {
     let own = served.own();
     let two = [("host", own.host.as_str()), ("host", "evil.example")];
     assert_ne!(ask(port, "GET", "/", &two).status, 200);
-    let local = Page {
-        host: format!("localhost:{port}"),
-        origin: Some(format!("http://localhost:{port}")),
-        ..own
-    };
-    local.connect();
+    // By this name a browser may reach what another user has at `::1`.
+    let local = format!("localhost:{port}");
+    let page = Page { origin: Some(format!("http://{local}")), host: local, ..served.own() };
+    assert_eq!(page.ask_token().status, 421);
+    let named = Page { host: own.host.clone(), ..page };
+    assert_eq!(named.ask_token().status, 403);
+}
+
+/// A service worker would answer for what is served at the same port later.
+///
+/// Guarantee: serve/files
+#[test]
+fn no_script_of_a_service_worker_is_served() {
+    let home = Home::new();
+    let served = home.serve();
+    let own = served.own();
+    let plain = [("host", own.host.as_str())];
+    assert_eq!(ask(served.port, "GET", "/index.html", &plain).status, 200);
+    let worker = [plain[0], ("service-worker", "script")];
+    assert_eq!(ask(served.port, "GET", "/index.html", &worker).status, 403);
 }
 
 /// The code with which a connection ends that presents this token.

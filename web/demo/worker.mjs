@@ -17,10 +17,17 @@ const compiled = (name) => modules[name] ??=
 
 let mail;
 async function classifier() {
-  mail ??= Applet.open(await compiled("mail"), {
-    heap: "mail", limit: MAIL_LIMIT, wasi: shim("mail", []),
-    onCommit: ({ pages, findMs, storeMs }) => postMessage({ commit: { pages, findMs, storeMs } }) });
+  mail ??= openMail().catch((error) => {
+    mail = undefined;
+    throw error;
+  });
   return await mail;
+}
+
+async function openMail() {
+  return await Applet.open(await compiled("mail"), {
+    heap: "mail", limit: MAIL_LIMIT, wait: true, wasi: shim("mail", []),
+    onCommit: ({ pages, findMs, storeMs }) => postMessage({ commit: { pages, findMs, storeMs } }) });
 }
 
 async function hasTables() {

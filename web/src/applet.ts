@@ -77,6 +77,8 @@ class Instance {
   readonly heaps: Heaps;
   readonly mailbox: Mailbox;
   readonly functions: HostFunctions;
+  /** Called behind the commit of a call. */
+  onCommit: () => void = () => {};
   readonly #wasi: Wasi;
   #exports: WebAssembly.Exports = {};
 
@@ -84,6 +86,7 @@ class Instance {
     this.heaps = heaps;
     this.mailbox = new Mailbox(() => heaps.memory!, () => {
       heaps.commit();
+      this.onCommit();
       return heaps.settled();
     });
     this.functions = new HostFunctions(
@@ -198,10 +201,12 @@ export class Applet {
   readonly #isIdle: boolean;
   /** Since when calls were not committed. */
   #uncommittedSince: number | undefined;
+  #callsUnderWay = 0;
 
   private constructor(instance: Instance, isIdle: boolean) {
     this.#instance = instance;
     this.#isIdle = isIdle;
+    instance.onCommit = () => { this.#uncommittedSince = undefined; };
     this.#ended = instance.start();
   }
 
@@ -253,10 +258,14 @@ export class Applet {
     }
     if (this.#lost !== undefined) throw this.#lost;
     const bytes = typeof input === "string" ? new TextEncoder().encode(input) : input;
+    const { commit = this.#commitsNow() } = options;
+    clearTimeout(this.#checkpoint);
+    this.#callsUnderWay += 1;
     try {
-      const { commit = this.#commitsNow() } = options;
       return await this.#instance.mailbox.call(name, bytes, { ...options, commit });
     } finally {
+      this.#callsUnderWay -= 1;
+      if (this.#isIdle && !commit) this.#uncommittedSince ??= performance.now();
       if (performance.now() - this.#checkedAt > CHECK_AFTER_MS) void this.#check();
       this.#scheduleCheckpoint();
     }
@@ -332,28 +341,30 @@ export class Applet {
 
   /** Whether a call that begins now is to be committed. */
   #commitsNow(): boolean {
-    if (!this.#isIdle) return true;
-    const now = performance.now();
-    this.#uncommittedSince ??= now;
-    const isDue = now - this.#uncommittedSince > COMMIT_AFTER_MS;
-    if (isDue) this.#uncommittedSince = undefined;
-    return isDue;
+    const since = this.#uncommittedSince ?? Infinity;
+    return !this.#isIdle || performance.now() - since > COMMIT_AFTER_MS;
   }
 
   /** Commits what waits, and brings commits home, while nothing is called. */
   #scheduleCheckpoint(): void {
     clearTimeout(this.#checkpoint);
-    if (this.#isClosed) return;
+    // In a call the heaps may be half of what they are to be.
+    const isQuiet = () => !this.#isClosed && this.#callsUnderWay === 0;
+    if (!isQuiet()) return;
     this.#checkpoint = setTimeout(async () => {
       await this.#check();
-      if (this.#isClosed || this.#lost !== undefined) return;
+      if (!isQuiet() || this.#lost !== undefined) return;
       try {
-        if (this.#uncommittedSince !== undefined) this.#instance.heaps.commit();
-        this.#uncommittedSince = undefined;
+        if (this.#uncommittedSince !== undefined) {
+          this.#instance.heaps.commit();
+          this.#uncommittedSince = undefined;
+          await this.#instance.heaps.settled();
+        }
       } catch {
         // The next call is committed, and has the error.
         this.#uncommittedSince = -Infinity;
       }
+      if (!isQuiet()) return;
       for (const { store, isReadOnly } of this.#instance.heaps.all) {
         try {
           if (!isReadOnly) store.checkpoint();

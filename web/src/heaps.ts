@@ -166,7 +166,13 @@ export class Heaps {
       place(heaps, hasOldImports);
       return new Heaps(heaps, durability);
     } catch (error) {
-      heaps.forEach((heap) => heap.store.close());
+      for (const { store } of heaps) {
+        try {
+          store.close();
+        } catch {
+          // What was wrong first is what is told.
+        }
+      }
       throw error;
     }
   }
@@ -197,8 +203,9 @@ export class Heaps {
   commit(durability = this.#durability): number {
     if (this.memory === undefined) return 0;
     const memory = this.memory;
-    const pages = this.all.map((heap) => heap.commit(memory, durability))
-      .reduce((sum, count) => sum + count, 0);
+    let pages = 0;
+    // One heap for which there is no room costs the others nothing.
+    forEachOrThrow(this.all, (heap) => { pages += heap.commit(memory, durability); });
     this.committedPages += pages;
     return pages;
   }
@@ -221,7 +228,7 @@ export class Heaps {
   }
 
   close(): void {
-    this.all.forEach((heap) => heap.store.close());
+    forEachOrThrow(this.all, ({ store }) => store.close());
   }
 
   /** What the applet has at a place, where it has that place. */
@@ -329,6 +336,19 @@ give them smaller limits`);
     heap.base = base;
     placed.push(heap);
   }
+}
+
+/** Does something with each, also behind one that fails, and throws the first error at the end. */
+function forEachOrThrow<Item>(items: readonly Item[], work: (item: Item) => void): void {
+  const failures: unknown[] = [];
+  for (const item of items) {
+    try {
+      work(item);
+    } catch (error) {
+      failures.push(error);
+    }
+  }
+  if (failures.length > 0) throw failures[0];
 }
 
 async function openStore(

@@ -207,6 +207,7 @@ class Socket {
   /** What is waited for apart from calls. */
   #opening: { resolve: (message: Uint8Array<ArrayBuffer>) => void; reject: (error: unknown) => void } | undefined;
   #closed: (() => void) | undefined;
+  #closing: Promise<void> | undefined;
   #end: unknown;
 
   private constructor(socket: WebSocket) {
@@ -318,13 +319,16 @@ class Socket {
     if (this.#calls.has(call)) this.#send(To.more, [APPLET, call, parts]);
   }
 
-  async close(): Promise<void> {
-    if (!this.#end) {
-      const closed = new Promise<void>((resolve) => { this.#closed = resolve; });
-      this.#send(To.close, [APPLET]);
-      await closed;
-    }
-    this.#socket.close();
+  close(): Promise<void> {
+    this.#closing ??= (async () => {
+      if (!this.#end) {
+        const closed = new Promise<void>((resolve) => { this.#closed = resolve; });
+        this.#send(To.close, [APPLET]);
+        await closed;
+      }
+      this.#socket.close();
+    })();
+    return this.#closing;
   }
 
   drop(): void {

@@ -22,7 +22,7 @@ const NO_ROOM = "the browser grants no more storage; free some and commit again"
 const DAMAGED = "the journal of the heap is damaged; restore the heap from an export";
 const MAGIC = 0x334a_5748; // "HWJ3"
 const ENTRY_MAGIC = 0x334e_5748; // "HWN3"
-/** Header: magic, generation, sealed entries, 0; u32 each; and the sum of these, u64. */
+/** Header: magic, generation, sealed entries, bytes at home; u32 each; and the sum of these, u64. */
 const HEADER_BYTES = 24;
 const HEADER_SUM_AT = 16;
 /** Where the first entry begins. */
@@ -72,7 +72,13 @@ export class PageStore implements HeapStore {
   /** Where the next entry begins. */
   #tail = FIRST;
   #length = 0;
+  /** Bytes of the heap that are at home; the image may have more, as room for what comes. */
+  #homeLength = 0;
   #imageBytes = 0;
+  /** Of the last entry; 0 before the first one. */
+  #lastSum = 0n;
+  /** Whether entries may not be on the disk yet. */
+  #isUnflushed = false;
   /** A flush failed, or the store is closed. */
   #ended: string | undefined;
   #isLost = false;
@@ -179,8 +185,10 @@ export class PageStore implements HeapStore {
     // Room at home is taken now, while the commit may still fail.
     this.#reserve(heap.length);
     const headBytes = headBytesOf(sorted.length);
-    this.#writeEntry(heap, sorted, headBytes);
+    const sum = this.#writeEntry(heap, sorted, headBytes);
+    this.#isUnflushed = true;
     if (durability === "strict") this.#flush(this.#journal);
+    this.#lastSum = sum;
     this.#entries.push({ pages: sorted, at: this.#tail + headBytes });
     this.#tail += headBytes + sorted.length * PAGE_SIZE;
     this.#length = heap.length;
@@ -195,8 +203,8 @@ export class PageStore implements HeapStore {
     this.#imageBytes = length;
   }
 
-  /** Writes an entry: in one piece where it fits, else its pages before its head. */
-  #writeEntry(heap: Uint8Array, pages: readonly number[], headBytes: number): void {
+  /** Writes an entry: in one piece where it fits, else its pages before its head; its sum. */
+  #writeEntry(heap: Uint8Array, pages: readonly number[], headBytes: number): bigint {
     const { bytes, view } = this.#scratch;
     const head = new DataView(new ArrayBuffer(headBytes));
     [ENTRY_MAGIC, this.#generation, this.#entries.length, pages.length, heap.length]
@@ -212,12 +220,13 @@ export class PageStore implements HeapStore {
     if (size <= SCRATCH_BYTES) {
       bytes.set(new Uint8Array(head.buffer));
       gather(0, pages.length, headBytes);
-      view.setBigUint64(SUM_AT, this.#scratch.sum(0n, size), true);
+      const sum = this.#scratch.sum(this.#lastSum, size);
+      view.setBigUint64(SUM_AT, sum, true);
       this.#onPhase("written");
       write(this.#journal, bytes.subarray(0, size), this.#tail);
-      return;
+      return sum;
     }
-    let sum = this.#scratch.sumOf(0n, new Uint8Array(head.buffer));
+    let sum = this.#scratch.sumOf(this.#lastSum, new Uint8Array(head.buffer));
     for (let from = 0; from < pages.length; from += SCRATCH_PAGES) {
       const end = Math.min(from + SCRATCH_PAGES, pages.length);
       gather(from, end, 0);
@@ -228,12 +237,15 @@ export class PageStore implements HeapStore {
     head.setBigUint64(SUM_AT, sum, true);
     this.#onPhase("written");
     write(this.#journal, new Uint8Array(head.buffer), this.#tail);
+    return sum;
   }
 
   /** Brings home what the journal has; commits are as durable before. */
   checkpoint(): void {
     this.#check();
     if (this.#entries.length === 0) return;
+    // A seal that reached the disk before its entries would make damage of them.
+    if (this.#isUnflushed) this.#flush(this.#journal);
     this.#writeHeader(this.#generation, this.#entries.length);
     this.#onPhase("sealed");
     this.#goHome();
@@ -285,6 +297,7 @@ export class PageStore implements HeapStore {
   #flush(file: FileSystemSyncAccessHandle): void {
     try {
       file.flush();
+      if (file === this.#journal) this.#isUnflushed = false;
     } catch (error) {
       this.#ended = "a commit failed; close the heap and open it again";
       throw error;
@@ -304,7 +317,7 @@ export class PageStore implements HeapStore {
 
   /** Looks what the journal has, and ends a checkpoint that was begun. */
   #find(): void {
-    this.#length = this.#imageBytes = this.#image.getSize();
+    this.#imageBytes = this.#image.getSize();
     const { bytes, view } = this.#scratch;
     bytes.fill(0, 0, PAGE_SIZE);
     const found = this.#journal.read(bytes.subarray(0, HEADER_BYTES), { at: 0 });
@@ -317,8 +330,11 @@ export class PageStore implements HeapStore {
         throw new CorruptError(DAMAGED);
       }
       [this.#generation, sealed] = [view.getUint32(4, true), view.getUint32(8, true)];
+      this.#homeLength = this.#length = view.getUint32(12, true);
     }
     while (this.#findEntry()) { /* the next one */ }
+    // A tab that died may have left them to the system's caches.
+    this.#isUnflushed = this.#entries.length > sealed;
     if (this.#entries.length < sealed) throw new CorruptError(DAMAGED);
     // Entries that came after a checkpoint that failed are sealed with the others.
     if (sealed > 0 && !this.#isReadOnly) this.checkpoint();
@@ -341,13 +357,14 @@ export class PageStore implements HeapStore {
     this.#journal.read(headers, { at: this.#tail });
     const sum = whole.getBigUint64(SUM_AT, true);
     whole.setBigUint64(SUM_AT, 0n, true);
-    let found = this.#scratch.sumOf(0n, headers);
+    let found = this.#scratch.sumOf(this.#lastSum, headers);
     for (let at = headBytes; at < size; at += SCRATCH_BYTES) {
       const part = this.#scratch.bytes.subarray(0, Math.min(SCRATCH_BYTES, size - at));
       part.fill(0, this.#journal.read(part, { at: this.#tail + at }));
       found = this.#scratch.sum(found, part.length);
     }
     if (found !== sum) return false;
+    this.#lastSum = sum;
     const pages = Array.from({ length: count }, (_, i) => whole.getUint32(HEAD_BYTES + i * 4, true));
     this.#entries.push({ pages, at: this.#tail + headBytes });
     this.#tail += size;
@@ -358,7 +375,8 @@ export class PageStore implements HeapStore {
   #writeHeader(generation: number, sealed: number): void {
     const { bytes, view } = this.#scratch;
     bytes.fill(0, 0, PAGE_SIZE);
-    [MAGIC, generation, sealed].forEach((value, i) => view.setUint32(i * 4, value, true));
+    [MAGIC, generation, sealed, this.#homeLength]
+      .forEach((value, i) => view.setUint32(i * 4, value, true));
     view.setBigUint64(HEADER_SUM_AT, this.#scratch.sum(0n, PAGE_SIZE), true);
     write(this.#journal, bytes.subarray(0, HEADER_BYTES), 0);
     this.#flush(this.#journal);
@@ -390,9 +408,10 @@ export class PageStore implements HeapStore {
     }
     this.#flush(this.#image);
     this.#onPhase("home");
+    this.#homeLength = this.#length;
     this.#writeHeader(this.#generation + 1, 0);
     this.#generation += 1;
-    [this.#entries, this.#tail] = [[], FIRST];
+    [this.#entries, this.#tail, this.#lastSum] = [[], FIRST, 0n];
     if (this.#journal.getSize() > JOURNAL_BYTES_KEPT) this.#journal.truncate(JOURNAL_BYTES_KEPT);
     this.#onPhase("reset");
   }

@@ -2,7 +2,7 @@
 ;; written from bytes that were damaged.
 ;;
 ;; Eight sums of 64 bits, two a vector: each line of 64 bytes adds to every sum the product of the two
-;; halves of one word, and its neighbour as it is, so that a change in one word always shows. The
+;; halves of one word, and its neighbour as it is, so that a change in one word changes them. The
 ;; keys, which make words of other places count otherwise, grow with each line. At the end the eight
 ;; become one.
 (module

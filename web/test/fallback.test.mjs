@@ -43,6 +43,18 @@ test("a browser killed behind a call keeps what the call stored in IndexedDB", a
 });
 
 // Guarantee: web/fallback
+test("calls that are committed when nothing is called get to IndexedDB, too", async () => {
+  const first = await poor();
+  await first.step("serve", { applet: "echo", fallback, commits: "idle" });
+  assert.equal(await first.count(), 1);
+  await new Promise((done) => setTimeout(done, 800));
+  await kill();
+  const second = await poor();
+  await second.step("serve", { applet: "echo", fallback });
+  assert.equal(await second.count(), 2);
+});
+
+// Guarantee: web/fallback
 test("a run that commits on its way leaves all its entries in IndexedDB", async () => {
   const first = await poor();
   const job = { applet: "guestbook", limit: 16 * MIB, fallback };

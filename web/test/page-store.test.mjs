@@ -89,6 +89,37 @@ test("so does one that is killed in a commit that is written in several pieces",
   }
 });
 
+// Guarantee: web/commit
+test("an entry that lies behind a torn one never comes back", async () => {
+  const { step } = await tab();
+  await step("open");
+  for (const value of [1, 2, 3]) await step("commit", { value });
+  await step("abandon");
+  // The second of three entries, each with a page of head and 64 others.
+  await step("damage", { file: "journal", at: 4096 + 65 * 4096 + 5000 });
+  await step("open");
+  assert.deepEqual(await step("values"), [1]);
+  await step("commit", { value: 9 });
+  await step("abandon");
+  await step("open");
+  assert.deepEqual(await step("values"), [9]);
+});
+
+// Guarantee: web/commit
+test("entries are on the disk before their seal, and a commit that failed leaves no heap", async () => {
+  const { step } = await tab();
+  await step("open");
+  assert.equal(await step("failFirstWrite"), "QuotaError");
+  await step("abandon");
+  await step("open");
+  assert.equal(await step("length"), 0);
+  const order = await step("sealOrder");
+  assert.deepEqual(order.slice(0, 4), ["pages", "flush", "header", "flush"]);
+  await step("close");
+  await step("open");
+  assert.deepEqual(await step("values"), [3]);
+});
+
 // Guarantee: web/corrupt
 test("a damaged sealed journal is a CorruptError", async () => {
   const first = await tab();

@@ -54,6 +54,36 @@ const steps = {
     store.read(heap);
   },
   close: () => store.close(),
+  abandon: () => store.abandon(),
+  length: () => store.length,
+  /** What a relaxed commit and a checkpoint do to the journal, in order. */
+  sealOrder() {
+    const { write, flush } = FileSystemSyncAccessHandle.prototype;
+    const done = [];
+    FileSystemSyncAccessHandle.prototype.write = function (bytes, at) {
+      done.push(bytes.length === 24 ? "header" : "pages");
+      return write.call(this, bytes, at);
+    };
+    FileSystemSyncAccessHandle.prototype.flush = function () {
+      done.push("flush");
+      return flush.call(this);
+    };
+    steps.commit({ value: 3, durability: "relaxed" });
+    store.checkpoint();
+    return done;
+  },
+  /** A commit whose first write finds no room. */
+  failFirstWrite() {
+    const { write } = FileSystemSyncAccessHandle.prototype;
+    FileSystemSyncAccessHandle.prototype.write = () => {
+      throw new DOMException("the disk is full", "QuotaExceededError");
+    };
+    try {
+      return steps.commit({ value: 1 });
+    } finally {
+      FileSystemSyncAccessHandle.prototype.write = write;
+    }
+  },
   /** The values of all pages, which one commit made the same. */
   values: () => [...new Set(Array.from({ length: PAGES }, (_, i) => heap[i * PAGE_SIZE]))],
   commit({ value, durability }) {
