@@ -1,6 +1,5 @@
 /**
- * Pages of a heap in IndexedDB, for browsers that give a page no files: with a weaker promise, and
- * ten times slower.
+ * Pages of a heap in IndexedDB, for browsers that give a page no files: with a weaker promise.
  *
  * Invariants: a commit is one transaction, or a part of one with later commits, so it is all or
  * nothing; and it is stored when `settled` says so, not when it returns. Pages of a transaction that
@@ -8,7 +7,7 @@
  */
 import { LockedError, QuotaError, StorageLostError, UnsupportedError } from "./errors.js";
 import { HeapLock } from "./lock.js";
-import { checkedPages, checkedSize, type Durability, type HeapStore, type OpenOptions,
+import { checkedPages, checkedSize, type Durability, type HeapStore, NO_ROOM, type OpenOptions,
   PAGE_SIZE, STORAGE_LOST } from "./store.js";
 
 const PAGES = "pages";
@@ -137,7 +136,7 @@ export class DatabaseStore implements HeapStore {
       this.#durability = durability;
       await this.check();
       if ((error as DOMException | null)?.name !== "QuotaExceededError") throw error;
-      throw new QuotaError("the browser grants no more storage; free some and commit again");
+      throw new QuotaError(NO_ROOM);
     }
   }
 }

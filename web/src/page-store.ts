@@ -15,10 +15,9 @@
 import { CorruptError, QuotaError, StorageLostError, UnsupportedError } from "./errors.js";
 import { HeapLock, openFile } from "./lock.js";
 import { Scratch, SCRATCH_BYTES } from "./scratch.js";
-import { checkedPages, checkedSize, type Durability, type HeapStore, type OpenOptions, PAGE_SIZE,
-  type Phase, STORAGE_LOST } from "./store.js";
+import { checkedPages, checkedSize, type Durability, type HeapStore, NO_ROOM, type OpenOptions,
+  PAGE_SIZE, type Phase, STORAGE_LOST } from "./store.js";
 
-const NO_ROOM = "the browser grants no more storage; free some and commit again";
 const DAMAGED = "the journal of the heap is damaged; restore the heap from an export";
 const MAGIC = 0x334a_5748; // "HWJ3"
 const ENTRY_MAGIC = 0x334e_5748; // "HWN3"

@@ -5,11 +5,11 @@
  * none; a heap goes back to a snapshot by one commit, all or nothing.
  */
 import { CorruptError, ExistsError, NoSnapshotError, QuotaError } from "./errors.js";
-import { createXXHash3 } from "./hash-wasm.js";
 import { LIMIT_MAX } from "./layout.js";
 import { openFile } from "./lock.js";
 import { originFiles, PageStore } from "./page-store.js";
-import { PAGE_SIZE } from "./store.js";
+import { NO_ROOM, PAGE_SIZE } from "./store.js";
+import { summer } from "./xxh3.js";
 
 const PREFIX = "snapshot-";
 /** Head: magic, length of the heap, Unix time in milliseconds, sum of head and heap; u64 each. */
@@ -43,7 +43,7 @@ export async function takeSnapshot(heap: string, name: string): Promise<Snapshot
     [MAGIC, BigInt(store.length), BigInt(taken.getTime())]
       .forEach((value, i) => head.setBigUint64(i * 8, value, true));
     store.read(bytes.subarray(PAGE_SIZE));
-    head.setBigUint64(SUM_AT, await sumOf(bytes), true);
+    head.setBigUint64(SUM_AT, (await summer())(bytes), true);
     try {
       await write(folder, name, bytes);
     } catch (error) {
@@ -118,7 +118,7 @@ async function write(
     }
   } catch (error) {
     if ((error as DOMException).name !== "QuotaExceededError") throw error;
-    throw new QuotaError("the browser grants no more storage; free some and try again");
+    throw new QuotaError(NO_ROOM);
   } finally {
     file?.close();
   }
@@ -158,18 +158,10 @@ async function checked(name: string, bytes: Uint8Array): Promise<Uint8Array> {
   const sum = head.getBigUint64(SUM_AT, true);
   head.setBigUint64(SUM_AT, 0n, true);
   const heap = bytes.subarray(PAGE_SIZE);
-  if (heap.length !== Number(head.getBigUint64(8, true)) || await sumOf(bytes) !== sum) {
+  if (heap.length !== Number(head.getBigUint64(8, true)) || (await summer())(bytes) !== sum) {
     throw new CorruptError(`the snapshot ${name} is damaged; remove it, and go back to another one`);
   }
   return heap;
-}
-
-/** XXH3-64. */
-async function sumOf(bytes: Uint8Array): Promise<bigint> {
-  const hasher = await createXXHash3();
-  hasher.init();
-  hasher.update(bytes);
-  return BigInt(`0x${hasher.digest("hex")}`);
 }
 
 function differs(one: Uint8Array, other: Uint8Array, page: number): boolean {

@@ -57,6 +57,7 @@ export function checkedSize(size: number): void {
   }
 }
 
+export const NO_ROOM = "the browser grants no more storage; free some and try again";
 export const STORAGE_LOST = "the browser cleared the storage of this site, with the heap; what is in \
 memory is the last of it";
 

@@ -5,11 +5,11 @@
  * Invariants: no byte of a stream is believed before its checksum, and nothing is stored before the
  * last one. The address that a heap has for native programs stays with it, in a file of its own.
  */
-import { createXXHash3 } from "./hash-wasm.js";
 import { CorruptError, ExistsError, UnsupportedError } from "./errors.js";
 import { LIMIT_DEFAULT, LIMIT_MAX, WASM_PAGE_SIZE } from "./layout.js";
 import { PageStore } from "./page-store.js";
 import { PAGE_SIZE } from "./store.js";
+import { type Sum, summer } from "./xxh3.js";
 
 const MAGIC = "HOLDFSTX";
 const VERSION = 1;
@@ -86,18 +86,6 @@ export async function importHeap(name: string, stream: Blob): Promise<void> {
   } finally {
     store.close();
   }
-}
-
-type Sum = (...parts: Uint8Array[]) => bigint;
-
-/** XXH3-64 over some bytes, one part after the other. */
-async function summer(): Promise<Sum> {
-  const hasher = await createXXHash3();
-  return (...parts) => {
-    hasher.init();
-    parts.forEach((part) => hasher.update(part));
-    return BigInt(`0x${hasher.digest("hex")}`);
-  };
 }
 
 function bytesOf(view: DataView): Uint8Array {
