@@ -11,7 +11,7 @@ use crate::origin::Origin;
 use crate::prompt;
 use crate::record::OriginRecord;
 
-/// Beyond so many refusals nobody is asked any more.
+/// After so many refusals the user gets no more questions.
 const REFUSED_MAX: usize = 100;
 
 /// How the user is asked, off the threads that serve.
@@ -46,7 +46,7 @@ impl Consent {
         }
     }
 
-    /// Whether an origin is allowed already; nobody is asked. The record is read each time, so that
+    /// Whether an origin is allowed already, without a question. It reads the record each time, so that
     /// an origin that was forgotten is refused at once.
     pub(crate) fn is_allowed(&self, origin: &Origin) -> Result<bool, Refusal> {
         if self.allowed.contains(origin) {

@@ -45,7 +45,7 @@ impl Handle {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The applet serves; `false` when nobody wants it any more.
+    /// The applet serves; `false` when its page has gone meanwhile.
     pub(crate) fn serves(&self, applet: &Arc<Applet>) -> bool {
         let mut state = self.lock();
         state.applet = Some(Arc::clone(applet));

@@ -5,8 +5,8 @@
 //! it where it is not known yet, and calls its functions; docs/serve-protocol.md has the messages.
 //!
 //! Invariants:
-//! - Nobody is served but programs of this user, under a host name of this machine, from a page whose
-//!   origin is the server's own or was allowed; and with a token that was given to that origin.
+//! - The server answers programs of this user alone, under its own host name, for a page whose origin
+//!   is the server's or was allowed; it runs applets for a token that it gave to that origin.
 //! - The origin of a page decides which heaps its applets have, never what the page says.
 //! - What a page can use up is bounded: [`ServeLimits`].
 //! - The applets of a connection end with it.

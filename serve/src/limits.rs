@@ -6,7 +6,7 @@ use holdfast_fetch::APPLET_BYTES_MAX;
 
 const MIB: u64 = 1 << 20;
 
-/// The limits of a server. Those of a connection are told to the page, which keeps to them by itself.
+/// The limits of a server. It tells a page those of a connection, and the package keeps to them.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ServeLimits {

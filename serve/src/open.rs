@@ -1,8 +1,8 @@
 //! Starts an applet for a page: its file by its hash, its heaps by the page's name.
 //!
 //! Invariants:
-//! - The key of a heap follows from the page's name alone, also for a signed applet: whoever has a
-//!   publisher's file must not have the publisher's heaps. A heap of the key that all applets share
+//! - The key of a heap follows from the page's name alone, also for a signed applet: a page that
+//!   has a publisher's file must not get the publisher's heaps. A heap of the key that all applets share
 //!   is refused.
 //! - What starts is the file whose hash was asked for.
 //! - A start that fails leaves no heap behind that it made.

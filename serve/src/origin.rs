@@ -28,7 +28,7 @@ impl Origin {
         &self.0
     }
 
-    /// Whether nobody between that server and the browser can change its pages.
+    /// Whether its pages reach the browser as the origin sent them: encrypted, or on this machine.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         self.0.starts_with("https://") || self.is_of_this_machine()

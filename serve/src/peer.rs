@@ -45,7 +45,7 @@ mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
 
-    /// A connection of this user is told from one that the table gives to another user.
+    /// The look at the table accepts a connection of this user, and refuses another user's.
     ///
     /// Guarantee: serve/other-users
     #[test]

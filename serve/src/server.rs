@@ -42,7 +42,7 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(5);
 /// Threads that serve; applets have theirs.
 const THREADS: usize = 2;
-/// Origins that the user is told about when they are refused.
+/// So many refused origins the server names on standard error.
 const TOLD_MAX: usize = 100;
 
 /// What is served, and to whom.

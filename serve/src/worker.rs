@@ -73,7 +73,7 @@ enum After {
 }
 
 impl Worker {
-    /// Runs until the applet dies, is closed, or nobody gives orders any more.
+    /// Runs until the applet dies, the page closes it, or the connection ends.
     pub(crate) fn run(self, orders: &Receiver<Order>) {
         let (kind, words) = match self.opener.open(self.path.clone(), &self.page, &self.asked) {
             Ok(applet) => self.serve(Arc::new(applet), orders),
@@ -94,7 +94,7 @@ impl Worker {
             false => (Kind::Died, String::new(), false),
         };
         self.handle.let_go();
-        // Nobody else has it now: dropping it kills what runs and closes its heaps.
+        // This is its only owner: dropping it kills what runs and closes its heaps.
         match Arc::into_inner(applet) {
             Some(applet) if is_orderly => match applet.close() {
                 Ok(_) => (kind, words),
