@@ -1,5 +1,6 @@
 //! `holdfast-bench SUITE [--json] [--runs N]`: measures, prints a table and, with `--json`, one
-//! line of JSON as the last.
+//! line of JSON as the last. `holdfast-bench [SUITE...] [--quick] --out DIRECTORY` runs the steps of
+//! the papers' tables and figures, each as such a process, and writes a report.
 //!
 //! Some suites start this program again as the other side of a measurement: then its first argument
 //! names a role, and what follows is the role's own.
@@ -8,6 +9,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -15,6 +17,8 @@ use clap::{CommandFactory, Parser, ValueEnum};
 
 use holdfast_bench::report::{self, Outcome};
 use holdfast_bench::{applet, heap, persistency, pool, slice, trace, web};
+use holdfast_papers::command::{Request, make};
+use holdfast_papers::report::Verdict;
 
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 enum Suite {
@@ -31,29 +35,54 @@ enum Suite {
 }
 
 /// Compares with named peers in the same run (bench/README.md explains the keys).
+///
+/// With --out it measures for a report: the tables and figures of the papers that Holdfast unites,
+/// their numbers beside ours, as a page (index.html), Markdown (results.md) and JSON (results.json).
+/// The suites are built from the source tree that this is run in. A run that was stopped goes on
+/// where it was.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast-bench")]
 struct Arguments {
-    suite: Suite,
+    /// One suite; for a report any number of them, or none for all
+    suites: Vec<Suite>,
     /// Prints one line of JSON as the last
-    #[arg(long)]
+    #[arg(long, conflicts_with = "out")]
     json: bool,
     /// Repetitions of each measurement
-    #[arg(long, value_name = "N", default_value = "15")]
+    #[arg(long, value_name = "N", default_value = "15", conflicts_with = "out")]
     runs: NonZeroUsize,
     /// Runs one section of the suite
-    #[arg(long, value_name = "SECTION")]
+    #[arg(long, value_name = "SECTION", conflicts_with = "out")]
     only: Option<String>,
+    /// Writes a report into this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    out: Option<PathBuf>,
+    /// For a report: few steps with few repetitions, some five minutes behind the building
+    #[arg(long, requires = "out")]
+    quick: bool,
+    /// For a report: nothing that is in its directory counts
+    #[arg(long, requires = "out")]
+    fresh: bool,
+    /// For a report: Holdfast's source tree, if the current directory is not in it
+    #[arg(long, value_name = "DIRECTORY", requires = "out")]
+    source: Option<PathBuf>,
 }
 
 impl Arguments {
     fn parse_checked(words: impl Iterator<Item = String>) -> Result<Arguments, clap::Error> {
         let arguments = Arguments::try_parse_from(words)?;
-        let has_sections =
-            !matches!(arguments.suite, Suite::Slice | Suite::Persistency | Suite::Slow);
+        if arguments.out.is_some() {
+            return Ok(arguments);
+        }
+        let complain = |kind, text| Err(Arguments::command().error(kind, text));
+        let [suite] = arguments.suites[..] else {
+            let text = "name one suite, or write a report with --out DIRECTORY";
+            return complain(ErrorKind::WrongNumberOfValues, text);
+        };
+        let has_sections = !matches!(suite, Suite::Slice | Suite::Persistency | Suite::Slow);
         if arguments.only.is_some() && !has_sections {
             let text = "this suite has no sections; leave out --only";
-            return Err(Arguments::command().error(ErrorKind::ArgumentConflict, text));
+            return complain(ErrorKind::ArgumentConflict, text);
         }
         Ok(arguments)
     }
@@ -66,8 +95,11 @@ fn main() -> ExitCode {
         );
     }
     let arguments = Arguments::parse_checked(std::env::args()).unwrap_or_else(|error| error.exit());
+    if let Some(out) = &arguments.out {
+        return write_report(&arguments, out.clone());
+    }
     #[cfg(feature = "sqlite")]
-    if arguments.suite == Suite::Sqlite {
+    if arguments.suites.contains(&Suite::Sqlite) {
         match holdfast_bench::sqlite::in_scratch_home() {
             Ok(None) => {}
             Ok(Some(code)) => return code,
@@ -75,6 +107,33 @@ fn main() -> ExitCode {
         }
     }
     status(run(&arguments).and_then(|outcome| print(&outcome, arguments.json)))
+}
+
+/// Measures for a report and writes it.
+fn write_report(arguments: &Arguments, out: PathBuf) -> ExitCode {
+    let names = arguments.suites.iter().filter_map(Suite::to_possible_value);
+    let request = Request {
+        suites: names.map(|suite| suite.get_name().to_owned()).collect(),
+        quick: arguments.quick,
+        fresh: arguments.fresh,
+        source: arguments.source.clone(),
+        out,
+    };
+    let report = match make(&request, &mut |line| eprintln!("{line}")) {
+        Ok(report) => report,
+        Err(error) => return status(Err(io::Error::other(error))),
+    };
+    let (met, goals) = report.goals();
+    println!(
+        "{} of the papers' tables and figures hold, {} hold in part, {} do not, {} were not measured; {met} of \
+         {goals} goals are met\n{}",
+        report.count(Verdict::Holds),
+        report.count(Verdict::Partly),
+        report.count(Verdict::Fails),
+        report.count(Verdict::Open),
+        request.out.join("index.html").display()
+    );
+    ExitCode::SUCCESS
 }
 
 /// Plays the role that the arguments name, if they name one.
@@ -102,7 +161,7 @@ fn run(arguments: &Arguments) -> io::Result<Outcome> {
             eprintln!("{section} ...");
         }
     };
-    match arguments.suite {
+    match arguments.suites[0] {
         Suite::Slice => slice::run(runs, progress),
         Suite::Heap => heap::run(runs, only, progress),
         Suite::Applet => applet::run(runs, only, progress),
@@ -164,12 +223,29 @@ mod tests {
     fn suites_are_known_by_their_names() {
         for suite in Suite::value_variants() {
             let name = suite.to_possible_value().unwrap();
-            assert_eq!(parsed(&format!("{} --json", name.get_name())).unwrap().suite, *suite);
+            assert_eq!(parsed(&format!("{} --json", name.get_name())).unwrap().suites, [*suite]);
         }
-        assert_eq!(parsed("persistency").unwrap().suite, Suite::Persistency);
+        assert_eq!(parsed("persistency").unwrap().suites, [Suite::Persistency]);
         assert_eq!(parsed("heap --only kv").unwrap().only.as_deref(), Some("kv"));
         assert!(parsed("slice --only kv").is_err() && parsed("heap --only").is_err());
         assert!(parsed("dice").is_err() && parsed("").is_err());
+    }
+
+    /// A report is of any suites; what is of one suite alone does not go with it, nor without it
+    /// what is of a report.
+    #[test]
+    fn report_and_suite_have_options_of_their_own() {
+        let report = parsed("pool sqlite --quick --out report").unwrap();
+        assert_eq!(report.suites, [Suite::Pool, Suite::Sqlite]);
+        assert!(parsed("--out report").unwrap().suites.is_empty());
+        for text in ["--out r --json", "pool --out r --only flush", "--out r --runs 3"] {
+            assert!(parsed(text).is_err(), "{text}");
+        }
+        for text in ["pool --quick", "pool --fresh", "pool --source .", "pool sqlite"] {
+            assert!(parsed(text).is_err(), "{text}");
+        }
+        let error = parsed("pool sqlite").unwrap_err().to_string();
+        assert!(error.contains("--out DIRECTORY"), "{error}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Parsing ([`args`]) is apart from doing (one file a command). What all programs of the command
 //! line share is in `holdfast-command`. The products (`holdfast sqlite`, `page`, `trace`, `keeper`,
-//! `serve`, `model`) are programs of their own, which [`products`] finds.
+//! `serve`, `model`, `bench`) are programs of their own, which [`products`] finds.
 //!
 //! Invariant: a command leaves nothing in the process that changes the next one, so a test can run
 //! thousands. This is not an interface for programs: those link `holdfast-applet` or

@@ -31,7 +31,7 @@ pub struct Product {
 }
 
 /// In the order of the help.
-pub const PRODUCTS: [Product; 6] = [
+pub const PRODUCTS: [Product; 7] = [
     Product {
         name: "keeper",
         about: "Save heaps when the machine is about to go, and keep the pool small",
@@ -66,6 +66,12 @@ pub const PRODUCTS: [Product; 6] = [
         name: "model",
         about: "Measure what a call costs here, and when a computation is better done in an applet",
         package: "holdfast-model",
+        examines: false,
+    },
+    Product {
+        name: "bench",
+        about: "Measure the papers' tables and figures on this machine, and write a report",
+        package: "holdfast-bench",
         examines: false,
     },
 ];

@@ -139,6 +139,7 @@ fn product_is_found_beside_the_command_or_in_path() {
         ("trace", "holdfast-trace-command"),
         ("serve", "holdfast-serve"),
         ("model", "holdfast-model"),
+        ("bench", "holdfast-bench"),
     ] {
         for arguments in [&[name][..], &[name, "--help"], &["help", name]] {
             let told = run("/nowhere", arguments);

@@ -190,6 +190,13 @@ mod unit {
             panic!("not read")
         };
         assert_eq!(bench.options, ["--runs", "3", "--json"]);
+        assert!(!bench.prepare);
+        let Ok(Chore::Bench(bench)) = parsed("bench heap --prepare") else { panic!("not read") };
+        assert!(bench.prepare && bench.options.is_empty());
+        let Ok(Chore::Bench(bench)) = parsed("bench report pool --quick --out r") else {
+            panic!("not read")
+        };
+        assert_eq!(bench.options, ["pool", "--quick", "--out", "r"]);
         assert!(complaint("bench dice").contains("persistency"));
     }
 }

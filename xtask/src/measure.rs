@@ -44,12 +44,17 @@ enum Suite {
     Sqlite,
     Trace,
     Web,
+    /// A report of all suites, or of those that are named: [SUITE...] [--quick] --out DIRECTORY
+    Report,
 }
 
 /// Arguments of `cargo xtask bench`.
 #[derive(Args)]
 pub(crate) struct Arguments {
     suite: Suite,
+    /// Builds what the suite needs, and measures nothing
+    #[arg(long)]
+    pub(crate) prepare: bool,
     /// Options of holdfast-bench: --json, --runs N, --only SECTION
     #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) options: Vec<String>,
@@ -85,9 +90,16 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> 
             command
         }
         Suite::Web => with_browser(workspace)?,
+        Suite::Report => bench_with(workspace, &[])?,
     };
-    let suite = arguments.suite.to_possible_value();
-    program.args(suite.iter().map(|suite| suite.get_name())).args(&arguments.options);
+    if arguments.prepare {
+        return Ok(());
+    }
+    if !matches!(arguments.suite, Suite::Report) {
+        let suite = arguments.suite.to_possible_value();
+        program.args(suite.iter().map(|suite| suite.get_name()));
+    }
+    program.args(&arguments.options);
     show(&program);
     finish(program)
 }

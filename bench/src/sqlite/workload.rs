@@ -1,4 +1,4 @@
-//! The workload of the qNVRAM paper (section 5): a table of 2,000 rows, a number and 100
+//! The workload of the qNVRAM paper (section 4.2): a table of 2,000 rows, a number and 100
 //! characters; then rows are inserted, updated and deleted, each in a transaction of its own, in
 //! random order or one after the other. Statements are prepared once. The same with other numbers
 //! of rows, and longer ones.

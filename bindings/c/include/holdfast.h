@@ -2,8 +2,9 @@
  * holdfast.h: persistent memory for programs in C and C++, for applets in the sandbox and for native programs.
  *
  * A heap outlives the program that fills it. It is reached with ordinary loads and stores; pointers into it
- * stay valid from run to run. The names nvmalloc, nvread, nvmmap, qnvmalloc and qnvretrieve are those of
- * Kannan et al., "NVM Heaps for Accelerating Browser-based Applications".
+ * stay valid from run to run. The names nvmalloc, nvread and nvmmap are those of Kannan et al., "NVM Heaps for
+ * Accelerating Browser-based Applications"; qnvmalloc, qnvretrieve and qnvfree follow Luo et al., "qNVRAM: quasi
+ * Non-Volatile RAM for Low Overhead Persistency Enforcement in Smartphones".
  *
  *     struct state *s = nvread("state", NULL);
  *     if (!s) s = nvmalloc("state", sizeof *s);        // all zero the first time

@@ -1,0 +1,490 @@
+//! What was published beside what was measured, judged: the report, as it becomes JSON, HTML and
+//! Markdown.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::number::with_unit;
+use crate::papers::{Better, Exhibit, Papers, Row};
+use crate::session::{Done, Measured};
+
+/// A result of fewer values is not firm.
+const FIRM_VALUES: u64 = 5;
+/// Nor is one of a step during which others had more of the machine than this.
+const FIRM_OTHERS: f64 = 0.10;
+
+/// The whole report.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The machine of the last step.
+    pub machine: Machine,
+    /// The source of the last step.
+    pub source: String,
+    /// When the first and the last step began, in seconds since 1970.
+    pub between: (u64, u64),
+    /// Made with few repetitions.
+    pub quick: bool,
+    /// Steps, in the order in which they ran.
+    pub steps: Vec<StepLine>,
+    /// The papers.
+    pub papers: Vec<PaperPart>,
+    /// Every measurement, by suite and key.
+    pub suites: BTreeMap<String, BTreeMap<String, Measured>>,
+}
+
+/// What is told of a step.
+#[derive(Debug, Clone, Serialize)]
+pub struct StepLine {
+    /// `suite/section`.
+    pub name: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// Which part of the machine others used, from 0 to 1.
+    pub others: f64,
+    /// Repetitions.
+    pub runs: u32,
+    /// Measurements.
+    pub numbers: usize,
+    /// Peers that took no part.
+    pub missing: Vec<String>,
+    /// Why there is nothing.
+    pub failed: Option<String>,
+}
+
+/// A paper of the report.
+#[derive(Debug, Clone, Serialize)]
+pub struct PaperPart {
+    /// Short and unique.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// Who wrote it, and when.
+    pub by: String,
+    /// Its tables and figures.
+    pub exhibits: Vec<ExhibitPart>,
+}
+
+/// A table or figure of the report.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExhibitPart {
+    /// As in the paper.
+    pub label: String,
+    /// What it shows.
+    pub title: String,
+    /// How the two sides differ.
+    pub setting: String,
+    /// Which way is up.
+    pub better: Better,
+    /// Its numbers.
+    pub rows: Vec<RowPart>,
+    /// What comes of it.
+    pub verdict: Verdict,
+    /// One sentence on what holds and what does not.
+    pub sentence: String,
+}
+
+/// What comes of a table or figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Every number is at least as good.
+    Holds,
+    /// Some number is not.
+    Partly,
+    /// No number is.
+    Fails,
+    /// Nothing of it was measured.
+    Open,
+    /// There is nothing to judge.
+    Described,
+}
+
+/// A number of the paper, and ours.
+#[derive(Debug, Clone, Serialize)]
+pub struct RowPart {
+    /// What it is of.
+    pub label: String,
+    /// The paper's, if it is a number.
+    pub published: Option<f64>,
+    /// The paper's in words.
+    pub published_text: Option<String>,
+    /// Unit of both.
+    pub unit: String,
+    /// `suite` and `key` of the measurement.
+    pub key: (String, String),
+    /// Ours.
+    pub ours: Option<Ours>,
+    /// How many times as good as the paper's ours is.
+    pub times_as_good: Option<f64>,
+    /// Whether ours is at least as good as the paper's, or meets its goal.
+    pub is_good: Option<bool>,
+}
+
+/// A measurement in the unit of its row.
+#[derive(Debug, Clone, Serialize)]
+pub struct Ours {
+    /// The middle value.
+    pub median: f64,
+    /// The least value.
+    pub min: f64,
+    /// The largest value.
+    pub max: f64,
+    /// How many values there are.
+    pub n: u64,
+    /// What the median should come to.
+    pub goal: Option<String>,
+    /// Enough values, on a machine that did little else.
+    pub is_firm: bool,
+}
+
+impl Report {
+    /// Joins the table of papers with what was measured.
+    ///
+    /// Only exhibits of whose suites at least one step was run are in it.
+    #[must_use]
+    pub fn new(papers: &Papers, done: &[Done], quick: bool) -> Report {
+        let mut found: BTreeMap<(&str, &str), (&Measured, &Done)> = BTreeMap::new();
+        let mut suites: BTreeMap<String, BTreeMap<String, Measured>> = BTreeMap::new();
+        for done in done {
+            let suite = suites.entry(done.suite.clone()).or_default();
+            for (key, measured) in &done.measured {
+                found.insert((&done.suite, key), (measured, done));
+                suite.insert(key.clone(), measured.clone());
+            }
+        }
+        let times = || done.iter().map(|done| done.at);
+        let last = done.last();
+        let parts = papers.paper.iter().filter_map(|paper| {
+            let of_run = |exhibit: &&Exhibit| {
+                exhibit.row.iter().any(|row| done.iter().any(|done| done.suite == row.suite))
+            };
+            let exhibits: Vec<ExhibitPart> = paper
+                .exhibit
+                .iter()
+                .filter(of_run)
+                .map(|exhibit| exhibit_part(exhibit, &found, done))
+                .collect();
+            (!exhibits.is_empty()).then(|| PaperPart {
+                id: paper.id.clone(),
+                title: paper.title.clone(),
+                by: paper.by.clone(),
+                exhibits,
+            })
+        });
+        Report {
+            machine: last.map_or_else(Machine::here, |done| done.machine.clone()),
+            source: last.map_or_else(String::new, |done| done.source.clone()),
+            between: (times().min().unwrap_or(0), times().max().unwrap_or(0)),
+            quick,
+            steps: done.iter().map(step_line).collect(),
+            papers: parts.collect(),
+            suites,
+        }
+    }
+
+    /// How many tables and figures came to a verdict.
+    #[must_use]
+    pub fn count(&self, verdict: Verdict) -> usize {
+        let exhibits = self.papers.iter().flat_map(|paper| &paper.exhibits);
+        exhibits.filter(|exhibit| exhibit.verdict == verdict).count()
+    }
+
+    /// Goals of suites that are met, and all of them.
+    #[must_use]
+    pub fn goals(&self) -> (usize, usize) {
+        let judged: Vec<bool> =
+            self.suites.values().flat_map(BTreeMap::values).filter_map(is_goal_met).collect();
+        (judged.iter().filter(|met| **met).count(), judged.len())
+    }
+}
+
+/// Whether a measurement meets its goal, if it has one.
+pub(crate) fn is_goal_met(measured: &Measured) -> Option<bool> {
+    meets(measured.goal.as_deref()?, measured.median?)
+}
+
+/// `>= 3` and `<= 3` are goals.
+fn meets(goal: &str, value: f64) -> Option<bool> {
+    let (sign, bound) = goal.split_once(' ')?;
+    let bound: f64 = bound.parse().ok()?;
+    match sign {
+        ">=" => Some(value >= bound),
+        "<=" => Some(value <= bound),
+        _ => None,
+    }
+}
+
+fn step_line(done: &Done) -> StepLine {
+    StepLine {
+        name: done.step.clone(),
+        seconds: done.seconds,
+        others: done.others,
+        runs: done.runs,
+        numbers: done.measured.len(),
+        missing: done.missing.clone(),
+        failed: done.failed.clone(),
+    }
+}
+
+fn exhibit_part(
+    exhibit: &Exhibit,
+    found: &BTreeMap<(&str, &str), (&Measured, &Done)>,
+    done: &[Done],
+) -> ExhibitPart {
+    let rows: Vec<RowPart> = exhibit
+        .row
+        .iter()
+        .map(|row| {
+            let measured = found.get(&(row.suite.as_str(), row.key.as_str()));
+            row_part(row, exhibit.better, measured.copied())
+        })
+        .collect();
+    let judged: Vec<bool> = rows.iter().filter_map(|row| row.is_good).collect();
+    let good = judged.iter().filter(|good| **good).count();
+    let is_measured = rows.iter().any(|row| row.ours.is_some());
+    let verdict = match (is_measured, good) {
+        (false, _) => Verdict::Open,
+        (true, _) if judged.is_empty() => Verdict::Described,
+        (true, 0) => Verdict::Fails,
+        (true, good) if good == judged.len() => Verdict::Holds,
+        (true, _) => Verdict::Partly,
+    };
+    let sentence = match verdict {
+        Verdict::Holds | Verdict::Described => exhibit.holds.clone(),
+        Verdict::Partly | Verdict::Fails => {
+            format!("{} ({good} of {} rows.)", exhibit.fails, judged.len())
+        }
+        Verdict::Open => format!("Not measured in this run: {}.", why_open(exhibit, done)),
+    };
+    ExhibitPart {
+        label: exhibit.label.clone(),
+        title: exhibit.title.clone(),
+        setting: exhibit.setting.clone(),
+        better: exhibit.better,
+        rows,
+        verdict,
+        sentence,
+    }
+}
+
+fn row_part(row: &Row, better: Better, measured: Option<(&Measured, &Done)>) -> RowPart {
+    let ours = measured.and_then(|(measured, done)| {
+        let median = measured.median? * row.scale;
+        Some(Ours {
+            median,
+            min: measured.min.map_or(median, |value| value * row.scale),
+            max: measured.max.map_or(median, |value| value * row.scale),
+            n: measured.n,
+            goal: measured.goal.clone(),
+            is_firm: measured.n >= FIRM_VALUES && done.others <= FIRM_OTHERS,
+        })
+    });
+    let times_as_good = ours.as_ref().zip(row.published).and_then(|(ours, published)| {
+        let ratio = match better {
+            Better::More => ours.median / published,
+            Better::Less => published / ours.median,
+            Better::Neither => return None,
+        };
+        ratio.is_finite().then_some(ratio)
+    });
+    let goal_met = measured.and_then(|(measured, _)| is_goal_met(measured));
+    RowPart {
+        label: row.label.clone(),
+        published: row.published,
+        published_text: row.published_text.clone(),
+        unit: row.unit.clone(),
+        key: (row.suite.clone(), row.key.clone()),
+        ours,
+        times_as_good,
+        is_good: times_as_good.map(|times| times >= 1.0).or(goal_met),
+    }
+}
+
+fn why_open(exhibit: &Exhibit, done: &[Done]) -> String {
+    let mut reasons: Vec<String> = Vec::new();
+    for done in done.iter().filter(|done| exhibit.row.iter().any(|row| row.suite == done.suite)) {
+        let reason = done.failed.iter().map(|reason| format!("{} failed: {reason}", done.step));
+        for reason in reason.chain(done.missing.iter().cloned()) {
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
+            }
+        }
+    }
+    match reasons.is_empty() {
+        true => "its step does not belong to this run".to_owned(),
+        false => reasons.join("; "),
+    }
+}
+
+impl RowPart {
+    /// The paper's number as text.
+    #[must_use]
+    pub fn published_shown(&self) -> String {
+        match (self.published, &self.published_text) {
+            (Some(value), _) => with_unit(value, &self.unit),
+            (None, Some(text)) => text.clone(),
+            (None, None) => "-".to_owned(),
+        }
+    }
+
+    /// Our number as text, with its spread.
+    #[must_use]
+    pub fn ours_shown(&self) -> (String, String) {
+        match &self.ours {
+            None => ("not measured".to_owned(), String::new()),
+            Some(ours) if ours.n < 2 => (with_unit(ours.median, &self.unit), "1 value".to_owned()),
+            Some(ours) => (
+                with_unit(ours.median, &self.unit),
+                format!(
+                    "{} to {}, {} values",
+                    crate::number::short(ours.min),
+                    crate::number::short(ours.max),
+                    ours.n
+                ),
+            ),
+        }
+    }
+}
+
+/// Seconds since 1970 as a date and a time of day, in UTC.
+pub(crate) fn date(seconds: u64) -> String {
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    // Days since 0000-03-01 make leap days the last of their years.
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let of_era = shifted % 146_097;
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", of_day / 3600, of_day / 60 % 60)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    const TABLE: &str = r#"
+        [[step]]
+        suite = "pool"
+        section = "flush"
+        runs = 15
+        [[step]]
+        suite = "trace"
+        runs = 5
+        [[paper]]
+        id = "qnvram"
+        title = "qNVRAM"
+        by = "H. Luo <and others>"
+        [[paper.exhibit]]
+        label = "Section 3"
+        title = "Emergency"
+        setting = "a phone"
+        better = "less"
+        holds = "It holds."
+        fails = "It does not."
+        row = [
+            { label = "20 MB", published = 1.3, unit = "s", suite = "pool", key = "flush_s" },
+            { label = "ratio", unit = "x", suite = "pool", key = "ratio" },
+        ]
+        [[paper.exhibit]]
+        label = "Figure 9"
+        title = "Else"
+        setting = "a phone"
+        better = "more"
+        holds = "It holds."
+        fails = "It does not."
+        row = [{ label = "a", published_text = "up to 2", unit = "x", suite = "trace", key = "a" }]
+    "#;
+
+    pub(crate) fn sample(flush_s: f64, others: f64) -> Report {
+        let measured = |median: f64, goal: Option<&str>| Measured {
+            median: Some(median),
+            min: Some(median / 2.0),
+            max: Some(median * 2.0),
+            n: 15,
+            unit: "s".to_owned(),
+            goal: goal.map(str::to_owned),
+        };
+        let done = Done {
+            step: "pool/flush".to_owned(),
+            suite: "pool".to_owned(),
+            runs: 15,
+            source: "abc".to_owned(),
+            at: 1_795_780_800,
+            seconds: 3.0,
+            others,
+            machine: Machine::here(),
+            measured: BTreeMap::from([
+                ("flush_s".to_owned(), measured(flush_s, None)),
+                ("ratio".to_owned(), measured(0.9, Some("<= 1"))),
+            ]),
+            notes: Vec::new(),
+            missing: Vec::new(),
+            failed: None,
+        };
+        let failed = Done {
+            step: "trace".to_owned(),
+            suite: "trace".to_owned(),
+            measured: BTreeMap::new(),
+            failed: Some("no <root>".to_owned()),
+            ..done.clone()
+        };
+        Report::new(&Papers::parse(TABLE).unwrap(), &[done, failed], false)
+    }
+
+    #[test]
+    fn rows_are_judged_by_the_paper_and_by_goals() {
+        let report = sample(0.013, 0.01);
+        let exhibit = &report.papers[0].exhibits[0];
+        assert_eq!(exhibit.verdict, Verdict::Holds);
+        assert_eq!(exhibit.sentence, "It holds.");
+        let row = &exhibit.rows[0];
+        assert!((row.times_as_good.unwrap() - 100.0).abs() < 1e-9);
+        assert_eq!(row.published_shown(), "1.3 s");
+        assert_eq!(
+            row.ours_shown(),
+            ("0.013 s".to_owned(), "0.0065 to 0.026, 15 values".to_owned())
+        );
+        assert!(row.ours.as_ref().unwrap().is_firm);
+        assert_eq!(report.goals(), (1, 1));
+
+        let worse = sample(2.6, 0.01);
+        let exhibit = &worse.papers[0].exhibits[0];
+        assert_eq!(exhibit.verdict, Verdict::Partly);
+        assert_eq!(exhibit.sentence, "It does not. (1 of 2 rows.)");
+    }
+
+    /// Numbers of a busy machine are shown, and never called firm.
+    #[test]
+    fn busy_machine_makes_nothing_firm() {
+        let report = sample(0.013, 0.2);
+        let rows = &report.papers[0].exhibits[0].rows;
+        assert!(rows.iter().all(|row| !row.ours.as_ref().unwrap().is_firm));
+    }
+
+    #[test]
+    fn what_was_not_measured_says_why() {
+        let report = sample(0.013, 0.0);
+        let exhibit = &report.papers[0].exhibits[1];
+        assert_eq!(exhibit.verdict, Verdict::Open);
+        assert_eq!(exhibit.sentence, "Not measured in this run: trace failed: no <root>.");
+        assert_eq!((report.count(Verdict::Holds), report.count(Verdict::Open)), (1, 1));
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00 UTC"),
+            (951_827_696, "2000-02-29 12:34 UTC"),
+            (1_795_780_800, "2026-11-27 12:00 UTC"),
+            (4_107_542_400, "2100-03-01 00:00 UTC"),
+        ] {
+            assert_eq!(date(seconds), text);
+        }
+    }
+}
