@@ -223,30 +223,43 @@ fetch_machine() {
 # that is installed. The lists of source packages are got for this alone, and not kept. Nothing fails without it; the suite
 # says that it was not run.
 fetch_sqlite() {
-  local place=${CARGO_TARGET_DIR:-target}/sqlite folder keyring signed="" options
+  local place=${CARGO_TARGET_DIR:-target}/sqlite folder
   [ ! -f "$place/source/VERSION" ] && command -v apt-get >/dev/null || return 0
   # As for the video.
   [ "$(id -u)" -ne 0 ] || refresh_package_lists
   folder=$(mktemp -d)
-  for keyring in /usr/share/keyrings/debian-archive-keyring.gpg /usr/share/keyrings/ubuntu-archive-keyring.gpg; do
-    [ -f "$keyring" ] && signed="[signed-by=$keyring] " && break
-  done
-  # From where the package itself comes.
-  apt-cache madison sqlite3 2>/dev/null |
-    sed -n "s,^.*| \\(http[^ ]*\\) \\([^ /]*\\)/\\([^ ]*\\) .*Packages\$,deb-src $signed\\1 \\2 \\3,p" |
-    head -n 1 >"$folder/sources.list"
-  mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial" "$folder/source" "$place"
-  options=(-q -o APT::Sandbox::User=root -o "Dir::Etc::sourcelist=$folder/sources.list" -o Dir::Etc::sourceparts=-
-    -o "Dir::State::lists=$folder/lists" -o "Dir::Cache=$folder/cache")
+  mkdir -p "$folder/source" "$place"
   # Under its name only when it is whole.
-  [ -s "$folder/sources.list" ] &&
-    shown apt-get "${options[@]}" update &&
-    (cd "$folder" && shown apt-get "${options[@]}" source --download-only sqlite3) &&
+  download_source sqlite3 "$folder" &&
     tar -xf "$folder"/sqlite3_*.orig.tar.xz -C "$folder/source" --strip-components=1 &&
     rm -rf "$place/source" "$place/source.part" && cp -r "$folder/source" "$place/source.part" &&
     mv "$place/source.part" "$place/source" ||
     printf 'warning: there is no source of SQLite; its own test suite does not run\n' >&2
   rm -rf "$folder"
+}
+
+# Gets the source package that a package of the distribution was built from, from where the package itself comes. The
+# machine's own lists stay as they are.
+#
+#   download_source PACKAGE DIRECTORY
+download_source() {
+  local folder keyring signed="" options status
+  folder=$(mktemp -d)
+  for keyring in /usr/share/keyrings/debian-archive-keyring.gpg /usr/share/keyrings/ubuntu-archive-keyring.gpg; do
+    [ -f "$keyring" ] && signed="[signed-by=$keyring] " && break
+  done
+  apt-cache madison "$1" 2>/dev/null |
+    sed -n "s,^.*| \\(http[^ ]*\\) \\([^ /]*\\)/\\([^ ]*\\) .*Packages\$,deb-src $signed\\1 \\2 \\3,p" |
+    head -n 1 >"$folder/sources.list"
+  mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
+  options=(-q -o APT::Sandbox::User=root -o "Dir::Etc::sourcelist=$folder/sources.list" -o Dir::Etc::sourceparts=-
+    -o "Dir::State::lists=$folder/lists" -o "Dir::Cache=$folder/cache")
+  [ -s "$folder/sources.list" ] &&
+    shown apt-get "${options[@]}" update &&
+    (cd "$2" && shown apt-get "${options[@]}" source --download-only "$1")
+  status=$?
+  rm -rf "$folder"
+  return "$status"
 }
 
 # The toolchain of rust-toolchain.toml, also where rustup is told not to install by itself.

@@ -15,6 +15,7 @@ pub mod heap;
 pub mod pages;
 pub mod persistency;
 pub mod pool;
+pub mod posix;
 mod race;
 pub mod report;
 mod section;

@@ -16,7 +16,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 
 use holdfast_bench::report::{self, Outcome};
-use holdfast_bench::{applet, heap, persistency, pool, slice, trace, web};
+use holdfast_bench::{applet, heap, persistency, pool, posix, slice, trace, web};
 use holdfast_papers::command::{Request, make};
 use holdfast_papers::report::Verdict;
 
@@ -28,6 +28,7 @@ enum Suite {
     Pages,
     Persistency,
     Pool,
+    Posix,
     Slow,
     Sqlite,
     Trace,
@@ -167,6 +168,7 @@ fn run(arguments: &Arguments) -> io::Result<Outcome> {
         Suite::Applet => applet::run(runs, only, progress),
         Suite::Persistency => persistency::run(runs, progress),
         Suite::Pool => pool::run(runs, only, progress),
+        Suite::Posix => posix::run(runs, only, progress),
         Suite::Trace => trace::run(runs, only, progress),
         Suite::Web => web::run(runs, only, progress),
         #[cfg(feature = "pages")]

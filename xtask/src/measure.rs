@@ -40,6 +40,7 @@ enum Suite {
     Persistency,
     Pages,
     Pool,
+    Posix,
     Slow,
     Sqlite,
     Trace,
@@ -79,6 +80,13 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> 
             let programs = release::build(workspace, &[release::COMMAND, release::KEEPER])?;
             let mut command = with_c(workspace, "peers,sqlite", "build-essential libpmemobj1")?;
             command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
+            command
+        }
+        Suite::Posix => {
+            let programs = release::build(workspace, &[release::COMMAND, release::TRACE])?;
+            let mut command = bench_with(workspace, &[])?;
+            command.env("HOLDFAST", programs.join("holdfast"));
+            command.env("CARGO_TARGET_DIR", &workspace.target);
             command
         }
         Suite::Slow => bench_with(workspace, &["--features", "slow-memory"])?,
