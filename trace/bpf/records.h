@@ -24,6 +24,8 @@ struct state {
 	__u8 returns_unseen; /* from a call whose entry was not seen */
 	__u8 silent; /* until its next exec */
 	__u8 starting; /* with that exec */
+	__u32 held_calls; /* how many of these count; HELD_CLOSED: none any more */
+	struct call held[HELD];
 };
 
 struct {
@@ -142,11 +144,51 @@ static __always_inline void fill(struct call *call, struct state *state, struct 
 	copy_arguments(call->arguments, regs, state->abi);
 }
 
+static __always_inline void send_held(struct state *state, __u32 calls)
+{
+	if (calls > 0 && calls <= HELD && bpf_ringbuf_output(&records, state->held, calls * sizeof(struct call), BPF_RB_NO_WAKEUP))
+		__sync_fetch_and_add(&counters.lost_calls, calls);
+}
+
+/* Sends what a thread holds; called by itself, or while it leaves its CPU. Whoever takes the number to 0 sends them, and no call is
+ * put there before the thread runs on. */
+static __always_inline void flush_held(struct state *state)
+{
+	__u32 calls = *(volatile __u32 *)&state->held_calls;
+
+	if (calls > 0 && calls <= HELD && __sync_val_compare_and_swap(&state->held_calls, calls, 0) == calls)
+		send_held(state, calls);
+}
+
+/* The same for a thread that may be running meanwhile: it holds no call any more, and what it writes is behind those that count. */
+static __always_inline void close_held(struct state *state)
+{
+	send_held(state, __sync_lock_test_and_set(&state->held_calls, HELD_CLOSED));
+}
+
+/* A short record waits for others of its thread, since most of what sending one costs is the buffer's lock. Whether it does: not if
+ * the thread was off its CPU meanwhile, which sends those that are held. */
+static __always_inline int hold_call(struct state *state, struct pt_regs *regs, __u64 now, __s64 result, __u8 flags)
+{
+	__u32 calls = *(volatile __u32 *)&state->held_calls;
+
+	if (calls >= HELD)
+		return 0;
+	fill(&state->held[calls], state, regs, now, result, flags);
+	return __sync_val_compare_and_swap(&state->held_calls, calls, calls + 1) == calls;
+}
+
 /* The size of a reservation must be known beforehand, so there are four. */
 static __always_inline void send_call(struct state *state, struct pt_regs *regs, __u64 now, __s64 result, __u8 flags)
 {
 	struct call *call;
 
+	if (!(flags & (CALL_HAS_ALL_ARGUMENTS | CALL_HAS_PARTS)) && hold_call(state, regs, now, result, flags)) {
+		if (state->held_calls == HELD)
+			flush_held(state);
+		return;
+	}
+	flush_held(state);
 	if (flags & CALL_HAS_ALL_ARGUMENTS) {
 		if (flags & CALL_HAS_PARTS) {
 			call = bpf_ringbuf_reserve(&records, sizeof(*call) + PARTS_BYTES + MORE_BYTES, 0);
@@ -177,9 +219,13 @@ lost:
 	__sync_fetch_and_add(&counters.lost_calls, 1);
 }
 
+/* What a thread did before comes before it. */
 static __always_inline struct thread *reserve_thread(struct state *state, __u8 kind, __u64 now)
 {
-	struct thread *record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
+	struct thread *record;
+
+	flush_held(state);
+	record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
 	if (!record) {
 		__sync_fetch_and_add(&counters.lost_others, 1);
 		return 0;

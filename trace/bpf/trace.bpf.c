@@ -151,8 +151,10 @@ int on_switch(__u64 *ctx)
 	__u32 why = ctx[3];
 	struct state *state = state_of(former);
 
-	if (state)
+	if (state) {
 		leave(state, preempted ? PART_QUEUE : part_of(former, why), bpf_ktime_get_ns());
+		flush_held(state);
+	}
 	state = state_of(next);
 	if (state && state->off_ns)
 		account(state, bpf_ktime_get_ns());
@@ -313,6 +315,7 @@ static __always_inline void send_rest(struct task_struct *task, struct state *st
 	/* The end of the trace and that of the thread may come together. */
 	if (__sync_val_compare_and_swap(&state->done, 0, 1))
 		return;
+	close_held(state);
 	if (state->off_ns)
 		account(state, now);
 	if (state->start_ns)

@@ -52,8 +52,11 @@ struct call {
 	__u64 start_ns, wall_ns;
 	__s64 result;
 	__u64 arguments[3];
-	/* then, as the flags say: __u64 parts_ns[PARTS]; __u64 more_arguments[3] */
+	/* then, as the flags say: __u64 parts_ns[PARTS]; __u64 more_arguments[3]; then perhaps the next call of the thread */
 };
+
+/* Calls that a thread holds before they are sent, and what says that it holds none any more. */
+enum { HELD = 16, HELD_CLOSED = HELD + 1 };
 
 struct thread {
 	__u8 kind, how, signal, opcode;

@@ -13,7 +13,7 @@ use crate::{Abi, Call, End, Event, Object, Split};
 /// and said to be lost.
 pub(super) fn decode(record: &[u8], sink: &mut dyn FnMut(Event)) {
     let known = match record.first() {
-        Some(&KIND_CALL) => decode_call(record).map(|call| sink(Event::Call(call))),
+        Some(&KIND_CALL) => decode_calls(record, sink),
         Some(_) => ThreadRecord::read_from_prefix(record)
             .ok()
             .and_then(|(thread, _)| decode_thread(&thread, sink)),
@@ -24,7 +24,18 @@ pub(super) fn decode(record: &[u8], sink: &mut dyn FnMut(Event)) {
     }
 }
 
-fn decode_call(record: &[u8]) -> Option<Call> {
+/// One call after another of a thread; each says how long it is.
+fn decode_calls(mut rest: &[u8], sink: &mut dyn FnMut(Event)) -> Option<()> {
+    while !rest.is_empty() {
+        let call;
+        (call, rest) = decode_call(rest).filter(|_| rest[0] == KIND_CALL)?;
+        sink(Event::Call(call));
+    }
+    Some(())
+}
+
+/// The first call, and what follows it.
+fn decode_call(record: &[u8]) -> Option<(Call, &[u8])> {
     let (head, mut rest) = CallHead::read_from_prefix(record).ok()?;
     let mut parts: Parts = [0; 4];
     let mut more_arguments = [0_u64; 3];
@@ -32,7 +43,7 @@ fn decode_call(record: &[u8]) -> Option<Call> {
         (parts, rest) = Parts::read_from_prefix(rest).ok()?;
     }
     if head.flags & CALL_HAS_ALL_ARGUMENTS != 0 {
-        (more_arguments, _) = FromBytes::read_from_prefix(rest).ok()?;
+        (more_arguments, rest) = FromBytes::read_from_prefix(rest).ok()?;
     }
     let [first, second, third] = head.arguments;
     let [fourth, fifth, sixth] = more_arguments;
@@ -43,7 +54,7 @@ fn decode_call(record: &[u8]) -> Option<Call> {
         1 => Abi::I386,
         _ => Abi::X32,
     };
-    Some(Call {
+    let call = Call {
         process: head.process,
         thread: head.thread,
         abi,
@@ -64,7 +75,8 @@ fn decode_call(record: &[u8]) -> Option<Call> {
         },
         object: object(head.object),
         restarted: head.flags & CALL_RESTARTED != 0,
-    })
+    };
+    Some((call, rest))
 }
 
 fn object(code: u8) -> Object {
@@ -183,6 +195,29 @@ mod tests {
         assert_eq!((call.result, call.restarted, call.arguments), (None, true, [1, 2, 3, 4, 5, 6]));
         record.truncate(100);
         assert_eq!(events(&record), [Event::Lost { events: 1 }]);
+    }
+
+    /// Calls that a thread sent together come out one by one, in their order; what follows the last
+    /// whole one is lost, and counted.
+    ///
+    /// Guarantee: trace/every-call
+    #[test]
+    fn calls_sent_together_come_out_in_order() {
+        let calls = [1, 2, 3].map(|number| CallHead { number, ..CALL });
+        let numbers = |events: &[Event]| {
+            let number = |event: &Event| match event {
+                Event::Call(call) => Some(call.number),
+                _ => None,
+            };
+            events.iter().map(number).collect::<Vec<_>>()
+        };
+        let mut record = calls.as_bytes().to_vec();
+        assert_eq!(numbers(&events(&record)), [Some(1), Some(2), Some(3)]);
+        record.pop();
+        assert_eq!(numbers(&events(&record)), [Some(1), Some(2), None]);
+        let mut record = calls.as_bytes().to_vec();
+        record[size_of::<CallHead>()] = KIND_SIGNAL;
+        assert_eq!(numbers(&events(&record)), [Some(1), None]);
     }
 
     /// A call whose thread is preempted while its exit is recorded has a length equal to the sum of

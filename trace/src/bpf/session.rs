@@ -27,8 +27,8 @@ use crate::{
 /// How often the buffer is emptied. Nothing wakes the tracer, which would cost each call more than
 /// its record.
 const TICK: Duration = Duration::from_millis(5);
-/// A buffer that was fuller than this is looked at again at once.
-const HURRY_RECORDS: i32 = 20_000;
+/// A buffer that had more events than this is looked at again at once. A record may be several.
+const HURRY_EVENTS: usize = 20_000;
 /// So many records at most are read before anything else is looked at: who fills the buffer as fast
 /// as it is read must not keep the tracer from its end.
 const ROUND_RECORDS: usize = 50_000;
@@ -92,8 +92,12 @@ impl Backend for BpfBackend {
         let untraced = NullCalls::run(|_| Ok(()), || ())?;
         let null_call_ns = null_call_ns();
         let watch = programs.attach(matches!(target, Chosen::Group(_)))?;
-        let events =
-            RefCell::new(Events { sink, ignored: HashSet::new(), null_calls_ns: Vec::new() });
+        let events = RefCell::new(Events {
+            sink,
+            ignored: HashSet::new(),
+            null_calls_ns: Vec::new(),
+            came: 0,
+        });
         let map = programs.records()?;
         let mut builder = RingBufferBuilder::new();
         builder
@@ -191,10 +195,13 @@ struct Events<'a> {
     ignored: HashSet<u32>,
     /// How long their calls took that do nothing.
     null_calls_ns: Vec<u64>,
+    /// Since the buffer was looked at last.
+    came: usize,
 }
 
 impl Events<'_> {
     fn pass_on(&mut self, event: Event) {
+        self.came += 1;
         match &event {
             Event::Call(call)
                 if self.ignored.is_empty() || !self.ignored.contains(&call.process) => {}
@@ -321,7 +328,8 @@ impl Run<'_, '_> {
         loop {
             // In this order: when no thread is left, all has been recorded.
             let live = self.programs.counters()?.live;
-            let records = self.ring.consume_raw_n(ROUND_RECORDS);
+            self.ring.consume_raw_n(ROUND_RECORDS);
+            let came = std::mem::take(&mut self.events.borrow_mut().came);
             self.tell_losses()?;
             self.look_at_command()?;
             let is_over = live <= 0
@@ -338,7 +346,7 @@ impl Run<'_, '_> {
             {
                 self.look_through_groups()?;
             }
-            if records < HURRY_RECORDS {
+            if came < HURRY_EVENTS {
                 self.wait_a_tick();
             }
         }
