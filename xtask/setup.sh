@@ -341,6 +341,27 @@ fetch_pages() {
   rm -rf "$folder"
 }
 
+# Pages of test collections, for the same: those that their list names, from modules of Go, which its proxy of modules has whole.
+fetch_collection_to_measure() {
+  local list=bench/collection.txt place=${CARGO_TARGET_DIR:-target}/pages/site module folder source path
+  command -v go >/dev/null || return 0
+  while read -r module; do
+    [ ! -d "$place/collection/$module" ] || continue
+    folder=$(mktemp -d)
+    source=$(cd "$folder" && GOMODCACHE="$folder/modules" GOFLAGS=-modcacherw shown go mod download -json "$module" |
+      sed -n 's/.*"Dir": "\(.*\)".*/\1/p') || true
+    if [ -n "$source" ]; then
+      while read -r path; do
+        mkdir -p "$place/${path%/*}"
+        cp "$source/${path#collection/"$module"/}" "$place/$path" || printf 'warning: there is no %s\n' "$path" >&2
+      done < <(awk -v module="$module" '$2 == module { print $3 }' "$list")
+    else
+      printf 'warning: there is no %s; its pages are not measured\n' "$module" >&2
+    fi
+    rm -rf "$folder"
+  done < <(awk '!/^#/ { print $2 }' "$list" | sort -u)
+}
+
 # Real pages of all sizes, for `cargo xtask bench pages`: those that its list names, where they lie in their packages, with the style
 # sheets, images and fonts of these, and of packages that they need. Nothing fails without them; the suite says which are missing.
 fetch_pages_to_measure() {

@@ -7,6 +7,8 @@
 //! page that is not there is named, and its keys are not in the output.
 
 mod browsers;
+#[allow(unsafe_code, reason = "calls a library in C")]
+mod lexbor;
 mod list;
 mod open;
 mod ours;
@@ -39,13 +41,14 @@ const LIMIT_BYTES: u64 = 256 << 20;
 /// A part of the suite.
 type Section = (&'static str, fn(&Ground, &[Page], usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 7] = [
+const SECTIONS: [Section; 8] = [
     ("open", opens),
     ("parse", parses),
     ("size", document_sizes),
     ("query", queries),
     ("readers", several_readers),
     ("reopen", reopen::run),
+    ("collection", reopen::collection),
     ("browsers", browsers::run),
 ];
 
@@ -142,7 +145,20 @@ fn document_sizes(
 }
 
 fn queries(ground: &Ground, pages: &[Page], runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    let times = query::run(ground, pages, fewer(runs))?;
+    let lexbor = lexbor::Lexbor::load(&ground.on_disk("lexbor")?)?;
+    if lexbor.is_none() {
+        outcome.missing.push(lexbor::REMEDY.to_owned());
+    }
+    let times = query::run(ground, pages, fewer(runs), lexbor.as_ref())?;
+    let goal = Some(Goal::AtLeast(1.5));
+    let all: Series = times.iter().flat_map(|kind| &kind.lexbor_ratios).copied().collect();
+    if all.count() > 0 {
+        outcome.add("query_vs_lexbor", Some(all), "x", goal);
+        for kind in &times {
+            let ratios = kind.lexbor_ratios.iter().copied().collect();
+            outcome.add(format!("query_vs_lexbor/{}", kind.name), Some(ratios), "x", goal);
+        }
+    }
     let goal = Some(Goal::AtLeast(2.0));
     let all = times.iter().flat_map(|kind| &kind.ratios).copied().collect();
     outcome.add("query_vs_scraper", Some(all), "x", goal);

@@ -16,7 +16,7 @@ use crate::section;
 use crate::stats::Series;
 
 use ground::{Ground, Work};
-use tools::{BPF, PTRACE, STRACE, TOOLS, Tool, UNTRACED};
+use tools::{BPF, PTRACE, STRACE, STRACE_COUNTS, TOOLS, Tool, UNTRACED};
 
 pub use tools::{TIMED, timed};
 
@@ -100,12 +100,15 @@ fn dd(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let (many, few) = (ground.dd(MILLION_HALVED), ground.dd(FEW));
     let in_kernel = tools(ground, &many, |tool| !tool.stops_the_program, outcome);
     let fast = times(ground, &many, runs, &in_kernel)?;
-    add_slowdowns("dd", &fast, &in_kernel, Some(Goal::AtMost(2.5)), outcome);
+    add_slowdowns("dd", &fast, &in_kernel, Some(Goal::AtMost(2.2)), outcome);
+    outcome.add("trace_dd_ratio", fast.ratio(BPF, UNTRACED), "x", Some(Goal::AtMost(2.2)));
     let stopping =
         tools(ground, &few, |tool| tool.stops_the_program || tool.name == UNTRACED, outcome);
     let slow = times(ground, &few, runs, &stopping)?;
     add_slowdowns("dd", &slow, &stopping, None, outcome);
     outcome.add("ptrace_vs_strace", slow.ratio(PTRACE, STRACE), "x", Some(Goal::AtMost(1.0)));
+    let counting = slow.ratio(PTRACE, STRACE_COUNTS);
+    outcome.add("ptrace_vs_strace_c", counting, "x", Some(Goal::AtMost(1.0)));
     Ok(())
 }
 

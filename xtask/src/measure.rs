@@ -153,7 +153,12 @@ fn with_applets(workspace: &Workspace) -> Result<Command> {
 /// suite names.
 fn with_pages(workspace: &Workspace) -> Result<Command> {
     let mut get = Command::new("bash");
-    get.args(["-euo", "pipefail", "-c", ". xtask/setup.sh; fetch_pages_to_measure"]);
+    get.args([
+        "-euo",
+        "pipefail",
+        "-c",
+        ". xtask/setup.sh; fetch_pages_to_measure; fetch_collection_to_measure",
+    ]);
     run(get
         .env("CARGO_TARGET_DIR", &workspace.target)
         .current_dir(&workspace.root)

@@ -1,5 +1,6 @@
 //! The pages: those that `bench/pages.txt` names, as `xtask/setup.sh` got them: with the style
-//! sheets and images of their packages, each where it lies in its package.
+//! sheets and images of their packages, each where it lies in its package. And those of
+//! `bench/collection.txt`: articles of the web, alone, as test collections have them.
 
 use std::fs;
 use std::io::{self, Error};
@@ -7,6 +8,8 @@ use std::path::PathBuf;
 
 /// Names, packages and paths, from small to large.
 const LIST: &str = include_str!("../../pages.txt");
+/// The same of the collection, with modules of Go in the place of packages.
+const COLLECTION: &str = include_str!("../../collection.txt");
 /// Where the contents of the packages are.
 const FOLDER: &str = "HOLDFAST_PAGES";
 
@@ -29,9 +32,21 @@ pub(super) fn site() -> PathBuf {
 /// # Errors
 /// When there is none.
 pub(super) fn pages() -> io::Result<(Vec<Page>, Vec<String>)> {
+    read(LIST)
+}
+
+/// The same of the collection.
+///
+/// # Errors
+/// When there is none.
+pub(super) fn collection() -> io::Result<(Vec<Page>, Vec<String>)> {
+    read(COLLECTION)
+}
+
+fn read(list: &'static str) -> io::Result<(Vec<Page>, Vec<String>)> {
     let site = site();
     let (mut pages, mut missing) = (Vec::new(), Vec::new());
-    for (name, package, path) in listed() {
+    for (name, package, path) in listed(list) {
         match fs::read(site.join(path)) {
             Ok(source) => pages.push(Page { name, path, source }),
             Err(_) => missing.push(format!("the page {name} of the package {package}")),
@@ -46,8 +61,8 @@ pub(super) fn pages() -> io::Result<(Vec<Page>, Vec<String>)> {
     Ok((pages, missing))
 }
 
-fn listed() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    LIST.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+fn listed(list: &'static str) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    list.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut words = line.split_whitespace();
         Some((words.next()?, words.next()?, words.next()?))
     })
@@ -69,16 +84,18 @@ mod tests {
     /// Every page of the list has its own name, a package and a path.
     #[test]
     fn each_listed_page_has_a_unique_name() {
-        let mut names: Vec<&str> = listed().map(|(name, ..)| name).collect();
-        assert!(names.len() >= 10);
-        names.sort_unstable();
-        names.dedup();
-        let lines: Vec<&str> = LIST.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(names.len(), lines.len());
-        assert!(
-            lines
-                .iter()
-                .all(|line| line.split_whitespace().count() == 3 && line.ends_with(".html"))
-        );
+        for (list, least) in [(LIST, 16), (COLLECTION, 100)] {
+            let mut names: Vec<&str> = listed(list).map(|(name, ..)| name).collect();
+            assert!(names.len() >= least);
+            names.sort_unstable();
+            names.dedup();
+            let lines: Vec<&str> = list.lines().filter(|line| !line.starts_with('#')).collect();
+            assert_eq!(names.len(), lines.len());
+            assert!(
+                lines
+                    .iter()
+                    .all(|line| line.split_whitespace().count() == 3 && line.ends_with(".html"))
+            );
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Queries: all matches of a selector in the mapped document, and in scraper's parsed tree. Both
-//! collect what they find, the selectors are parsed before, and no side's parsing of the page is in
+//! Queries: all matches of a selector in the mapped document, and in the parsed trees of scraper and
+//! lexbor. All collect what they find, the selectors are parsed before, and no side's parsing of the page is in
 //! the time.
 
 use std::collections::HashMap;
@@ -10,6 +10,7 @@ use holdfast_dom::{Document, Selector};
 use scraper::Html;
 
 use super::Shelf;
+use super::lexbor::{Lexbor, Tree};
 use super::list::Page;
 use crate::heap::ground::{Ground, Store};
 use crate::race::{Side, race};
@@ -17,6 +18,7 @@ use crate::timing::processor_ns;
 
 const OURS: &str = "holdfast";
 const SCRAPER: &str = "scraper";
+const LEXBOR: &str = "lexbor";
 /// Short queries are repeated as long in a turn.
 const TURN_NS: f64 = 500_000.0;
 const REPEATS_MAX: f64 = 1000.0;
@@ -43,12 +45,19 @@ const KINDS: [(&str, &str); 14] = [
 /// What a kind of selectors came to, with a value for each page.
 pub(super) struct Kind {
     pub(super) name: &'static str,
-    /// Their time for one of ours.
+    /// Scraper's time for one of ours.
     pub(super) ratios: Vec<f64>,
+    /// Lexbor's, if it is there.
+    pub(super) lexbor_ratios: Vec<f64>,
     pub(super) ns_per_node: Vec<f64>,
 }
 
-pub(super) fn run(ground: &Ground, pages: &[Page], rounds: usize) -> io::Result<Vec<Kind>> {
+pub(super) fn run(
+    ground: &Ground,
+    pages: &[Page],
+    rounds: usize,
+    lexbor: Option<&Lexbor>,
+) -> io::Result<Vec<Kind>> {
     let home = ground.home(Store::Memory)?;
     let mut shelf = Shelf::create(&home, "pages")?;
     for page in pages {
@@ -58,17 +67,28 @@ pub(super) fn run(ground: &Ground, pages: &[Page], rounds: usize) -> io::Result<
     let shelf = Shelf::open_to_read(&home, "pages")?;
     let mut kinds: Vec<Kind> = KINDS
         .iter()
-        .map(|(name, _)| Kind { name, ratios: Vec::new(), ns_per_node: Vec::new() })
+        .map(|(name, _)| Kind {
+            name,
+            ratios: Vec::new(),
+            lexbor_ratios: Vec::new(),
+            ns_per_node: Vec::new(),
+        })
         .collect();
     for page in pages {
         let document = shelf.documents.open(page.name).map_err(Error::other)?;
         let source = std::str::from_utf8(&page.source).map_err(Error::other)?;
         let html = Html::parse_document(source);
+        let tree = match lexbor {
+            Some(lexbor) => Some((lexbor, lexbor.parse(&page.source)?)),
+            None => None,
+        };
         for ((_, text), kind) in KINDS.iter().zip(&mut kinds) {
             let text = of_page(text, &document);
-            let (ours, ratio) = compare(&document, &html, &text, rounds)
-                .map_err(|error| Error::other(format!("{} in {}: {error}", text, page.name)))?;
+            let (ours, ratio, lexbor_ratio) =
+                compare(&document, &html, tree.as_ref(), &text, rounds)
+                    .map_err(|error| Error::other(format!("{} in {}: {error}", text, page.name)))?;
             kind.ratios.push(ratio);
+            kind.lexbor_ratios.extend(lexbor_ratio);
             kind.ns_per_node.push(ours / f64::from(document.size().nodes));
         }
     }
@@ -97,13 +117,14 @@ pub(super) fn of_page(selector: &str, document: &Document<'_>) -> String {
     selector.replace("CLASS", class).replace("ID", id)
 }
 
-/// Our nanoseconds for a query, and the median of their time for one of ours.
+/// Our nanoseconds for a query, and the medians of scraper's and lexbor's time for one of ours.
 fn compare(
     document: &Document<'_>,
     html: &Html,
+    tree: Option<&(&Lexbor, Tree)>,
     text: &str,
     rounds: usize,
-) -> io::Result<(f64, f64)> {
+) -> io::Result<(f64, f64, Option<f64>)> {
     let selector = Selector::parse(text).map_err(Error::other)?;
     let other = scraper::Selector::parse(text).map_err(|error| Error::other(error.to_string()))?;
     let ours =
@@ -132,7 +153,23 @@ fn compare(
         }
         Ok((processor_ns() - started_ns) / repeats as f64)
     });
-    let times = race(rounds, vec![our_side, their_side])?;
+    let mut sides = vec![our_side, their_side];
+    if let Some((lexbor, tree)) = tree {
+        let list = lexbor.selectors(text)?;
+        let many = lexbor.matches(tree, &list)?;
+        if many != found.0 {
+            return Err(Error::other(format!("{} matches in the heap, {many} in lexbor", found.0)));
+        }
+        sides.push(Side::new(LEXBOR, move || {
+            let started_ns = processor_ns();
+            for _ in 0..repeats {
+                black_box(lexbor.matches(tree, &list)?);
+            }
+            Ok((processor_ns() - started_ns) / repeats as f64)
+        }));
+    }
+    let times = race(rounds, sides)?;
     let ratio = times.ratio(SCRAPER, OURS).unwrap_or_default().median();
-    Ok((times.of(OURS).map_or(f64::NAN, crate::stats::Series::median), ratio))
+    let lexbor_ratio = times.ratio(LEXBOR, OURS).map(|ratios| ratios.median());
+    Ok((times.of(OURS).map_or(f64::NAN, crate::stats::Series::median), ratio, lexbor_ratio))
 }

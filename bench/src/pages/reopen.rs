@@ -48,6 +48,12 @@ const WAYS: [(OpeningMode, &str); 6] = [
     (OpeningMode::List, "list"),
 ];
 
+/// Of pages of which only that is asked what opening them again saves.
+const FEW_WAYS: [(OpeningMode, &str); 3] =
+    [(OpeningMode::Cold, "cold"), (OpeningMode::Kept, "kept"), (OpeningMode::Warm, "warm")];
+/// From the start of the process to the pixels.
+const GOAL_WARM_MS: Goal = Goal::AtMost(5.0);
+
 /// What is said of each page besides the median of all.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OfPage {
@@ -98,7 +104,7 @@ pub(super) fn run(
     let mut all = Vec::new();
     for page in pages {
         let rounds = if page.source.len() > LARGE_BYTES { super::fewer(runs) } else { runs };
-        match bench.page(page, rounds) {
+        match bench.page(page, rounds, &WAYS) {
             Ok(found) => all.push((page.name, found)),
             Err(error) => {
                 outcome.missing.push(format!("the page {} opened again: {error}", page.name))
@@ -106,6 +112,50 @@ pub(super) fn run(
         }
     }
     tell(&all, outcome);
+    Ok(())
+}
+
+/// The same of the collection, in fewer ways: pages of which most are smaller, and which have no
+/// style sheets beside them.
+pub(super) fn collection(
+    ground: &Ground,
+    _: &[Page],
+    runs: usize,
+    outcome: &mut Outcome,
+) -> io::Result<()> {
+    let ours = PageProgram::find()?;
+    let (pages, missing) = list::collection()?;
+    outcome.missing.extend(missing);
+    let bench = Bench {
+        ours: &ours,
+        memory: ground.in_memory("cache")?,
+        disk: ground.on_disk("cache")?,
+        pictures: ground.in_memory("pictures")?,
+    };
+    let mut all = Vec::new();
+    for page in &pages {
+        match bench.page(page, super::fewer(runs), &FEW_WAYS) {
+            Ok(found) => all.push(found),
+            Err(error) => {
+                outcome.missing.push(format!("the page {} opened again: {error}", page.name))
+            }
+        }
+    }
+    if all.is_empty() {
+        return Ok(());
+    }
+    let pixels = |opened: &Opened| opened.pixels_ms;
+    let saving =
+        all.iter().map(|found| found.saving(OpeningMode::Warm, OpeningMode::Cold, pixels).median());
+    let key = "reopen_saving_100_pages_pct";
+    outcome.add(key, Some(saving.collect()), "%", Some(GOAL_MEDIAN));
+    for (way, name) in FEW_WAYS {
+        let medians = all.iter().map(|found| found.series(way, pixels).median()).collect();
+        let goal = (way == OpeningMode::Warm).then_some(GOAL_WARM_MS);
+        outcome.add(format!("start_to_pixels_ms/{name}_100_pages"), Some(medians), "ms", goal);
+    }
+    let count = Series::from_iter([all.len() as f64]);
+    outcome.add("pages_of_collection", Some(count), "", Some(Goal::AtLeast(100.0)));
     Ok(())
 }
 
@@ -117,17 +167,19 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn page(&self, page: &Page, rounds: usize) -> io::Result<Rounds> {
+    fn page(&self, page: &Page, rounds: usize, ways: &[(OpeningMode, &str)]) -> io::Result<Rounds> {
         let path = list::site().join(page.path);
         let address = path.to_str().ok_or_else(|| Error::other("its path is no text"))?;
-        fresh(&self.disk)?;
-        self.open(address, &[], &self.disk)?.served(COLD)?;
+        if ways.iter().any(|(way, _)| *way == OpeningMode::WarmOnDisk) {
+            fresh(&self.disk)?;
+            self.open(address, &[], &self.disk)?.served(COLD)?;
+        }
         let mut found = Rounds(vec![Vec::new(); WAYS.len()]);
         for round in 0..=rounds {
             fresh(&self.memory)?;
             // What is kept comes before what is found; the way without a cache is first and last in
             // turns.
-            let mut order = WAYS.map(|(way, _)| way);
+            let mut order: Vec<OpeningMode> = ways.iter().map(|(way, _)| *way).collect();
             order.rotate_left(round % 2);
             let mut opened: Vec<(OpeningMode, Opened)> = Vec::new();
             for way in order {
@@ -139,7 +191,7 @@ impl Bench<'_> {
             for way in
                 [OpeningMode::Kept, OpeningMode::Warm, OpeningMode::WarmOnDisk, OpeningMode::List]
             {
-                if picture(way) != picture(OpeningMode::Cold) {
+                if picture(way).is_some_and(|other| Some(other) != picture(OpeningMode::Cold)) {
                     return Err(Error::other("its pictures differ"));
                 }
             }
@@ -233,7 +285,8 @@ fn tell(all: &[(&str, Rounds)], outcome: &mut Outcome) {
     outcome.add("keep_ms", Some(keeping.collect()), "ms", None);
     for (way, name) in WAYS {
         let medians = all.iter().map(|(_, found)| found.series(way, pixels).median()).collect();
-        outcome.add(format!("start_to_pixels_ms/{name}"), Some(medians), "ms", None);
+        let goal = (way == OpeningMode::Warm).then_some(GOAL_WARM_MS);
+        outcome.add(format!("start_to_pixels_ms/{name}"), Some(medians), "ms", goal);
         for (page, found) in all {
             outcome.add(
                 format!("start_to_pixels_ms/{name}/{page}"),

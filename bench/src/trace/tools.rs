@@ -19,6 +19,7 @@ pub(super) const UNTRACED: &str = "untraced";
 pub(super) const BPF: &str = "holdfast, bpf";
 pub(super) const PTRACE: &str = "holdfast, ptrace";
 pub(super) const STRACE: &str = "strace -f -T";
+pub(super) const STRACE_COUNTS: &str = "strace -f -c";
 const OURS: &str = "cargo xtask bench trace builds it, and it needs root";
 
 /// A tracer.
@@ -51,7 +52,7 @@ pub(super) const TOOLS: [Tool; 7] = [
     },
     tool(PTRACE, "ptrace", &["HOLDFAST", "trace", "run", "--backend", "ptrace", "--"], true, OURS),
     tool(
-        "strace -f -c",
+        STRACE_COUNTS,
         "strace_c",
         &["strace", "-f", "-c", "-o", "OUTPUT"],
         true,
