@@ -5,12 +5,14 @@
 //! sum. What a folder that is not looked into has counts as brought by the page, and is never
 //! looked at again: so every folder that fontconfig looks into is to be in here.
 
+use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::hash::Hasher;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread::{Builder, JoinHandle};
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
@@ -37,6 +39,68 @@ pub(crate) struct FontFolders {
     configurations: Vec<PathBuf>,
     /// Of [`VARIABLES`]; empty, where there is none.
     variables: Vec<PathBuf>,
+}
+
+/// The folders of fonts, with their stamp when they were looked at: a thread looks while the page
+/// and the cache are read, since there are some hundred files and folders to ask for.
+pub(crate) struct FontsAhead {
+    thread: Cell<Option<JoinHandle<(FontFolders, u64)>>>,
+    found: OnceCell<StampedFolders>,
+}
+
+/// Folders of fonts, and what their stamp was.
+pub(crate) struct StampedFolders {
+    folders: FontFolders,
+    stamp: u64,
+}
+
+impl FontsAhead {
+    /// Begins to look.
+    pub(crate) fn begin() -> FontsAhead {
+        let look = || {
+            let folders = FontFolders::of_system();
+            let stamp = folders.stamp();
+            (folders, stamp)
+        };
+        let thread = Builder::new().name("folders of fonts".to_owned()).spawn(look).ok();
+        FontsAhead { thread: Cell::new(thread), found: OnceCell::new() }
+    }
+
+    /// What was found.
+    pub(crate) fn get(&self) -> &StampedFolders {
+        self.found.get_or_init(|| {
+            let found = self.thread.take().and_then(|thread| thread.join().ok());
+            // Where there can be no thread.
+            let (folders, stamp) = found.unwrap_or_else(|| {
+                let folders = FontFolders::of_system();
+                let stamp = folders.stamp();
+                (folders, stamp)
+            });
+            StampedFolders { folders, stamp }
+        })
+    }
+
+    pub(crate) fn into_folders(self) -> FontFolders {
+        self.get();
+        self.found.into_inner().map_or_else(FontFolders::of_system, |found| found.folders)
+    }
+}
+
+impl StampedFolders {
+    /// The stamp when they were looked at: after the opening began.
+    pub(crate) fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    /// The folders, to be looked at again.
+    pub(crate) fn of_now(&self) -> &FontFolders {
+        &self.folders
+    }
+
+    /// Whether there is any font at all.
+    pub(crate) fn has_fonts(&self) -> bool {
+        self.folders.has_fonts()
+    }
 }
 
 impl FontFolders {

@@ -1,6 +1,7 @@
 //! Keeps a page that was opened.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::cache::Cache;
 use crate::engine::{DomBytes, LaidOutPage, RecordedPage};
@@ -134,6 +135,13 @@ impl UnsavedPage {
     pub(crate) fn pack(&mut self) {
         if let Some(snapshot) = self.view.as_mut().and_then(|new| new.snapshot.as_mut()) {
             snapshot.pack();
+        }
+    }
+
+    /// Keeps the file, too, that was made of its pixels.
+    pub(crate) fn set_png(&mut self, png: &Arc<Vec<u8>>) {
+        if let Some(snapshot) = self.view.as_mut().and_then(|new| new.snapshot.as_mut()) {
+            snapshot.set_png(Arc::clone(png));
         }
     }
 

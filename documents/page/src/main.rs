@@ -21,7 +21,7 @@ use holdfast_command::exit::{self, BAD_FILE, FOUND, NO_ROOM, NOT_FOUND, OTHER, U
 use holdfast_command::{output, program};
 use holdfast_page::{
     Address, Cache, CacheError, CachePolicy, LAYOUT_THREAD, OpenOptions, OpenPage, PageError,
-    PageLimits, View, ViewRow, Web, open_with,
+    PageLimits, PageUse, View, ViewRow, Web, open_with,
 };
 use holdfast_region::{NameSpace, Places};
 use holdfast_sys::terminal::{Shown, notice};
@@ -132,11 +132,12 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
     let cache = cache_unless_without(args);
     let opening = OpenOptions {
         repaint: args.repaint,
+        want: if args.png.is_some() { PageUse::File } else { PageUse::Picture },
         ..opening(view, &limits, cache.as_ref(), &args.servers)
     };
     let mut opened = open_with(&address, &opening)?;
     let encoded = match &args.png {
-        Some(path) => Some(write_png(&opened, path)?),
+        Some(path) => Some(write_png(&mut opened, path)?),
         None => None,
     };
     if args.json {
@@ -202,10 +203,10 @@ fn cache_unless_without(args: &OpenArgs) -> Option<Cache> {
         .ok()
 }
 
-fn write_png(opened: &OpenPage, path: &Path) -> Result<Duration, PageError> {
+fn write_png(opened: &mut OpenPage, path: &Path) -> Result<Duration, PageError> {
     let started = Instant::now();
-    let file = opened.pixels.to_png()?;
-    std::fs::write(path, file)
+    let file = opened.png()?;
+    std::fs::write(path, &*file)
         .map_err(|error| PageError::Write { path: PathBuf::from(path), error })?;
     Ok(started.elapsed())
 }

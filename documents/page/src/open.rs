@@ -20,7 +20,7 @@ use crate::decode::decoded;
 use crate::engine::{self, DomBytes, LaidOutPage, LayoutJob};
 use crate::error::PageError;
 use crate::fetch::{FetchError, Files, Purpose, Url};
-use crate::fonts::FontFolders;
+use crate::fonts::FontsAhead;
 use crate::keeping::{UnsavedPage, UnsavedView};
 use crate::limits::PageLimits;
 use crate::opened::{OpenOptions, OpenPage, OpenTimes, PageUse, ShownFrom};
@@ -107,7 +107,7 @@ struct OpenSession<'a> {
     want: PageUse,
     repaint: bool,
     sources: Arc<Sources>,
-    folders: FontFolders,
+    folders: FontsAhead,
     now_s: u64,
     name: String,
 }
@@ -130,7 +130,7 @@ impl<'a> OpenSession<'a> {
             want: *want,
             repaint: *repaint,
             sources: Arc::new(Sources::new(Arc::clone(from), cache.cloned(), *asking, limits)),
-            folders: FontFolders::of_system(),
+            folders: FontsAhead::begin(),
             now_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             name: cache::view_name(address.as_str(), view),
         }
@@ -272,23 +272,32 @@ impl<'a> OpenSession<'a> {
         if self.want != PageUse::Places {
             // Where a place in the page is will be known only when it is sure that the page is the
             // same.
-            kept.begin(self.view, !self.repaint && self.fragment().is_none());
+            let may_be_same = !self.repaint && self.fragment().is_none();
+            let is_file_kept = self.want == PageUse::File
+                && may_be_same
+                && matches!(kept.png(self.view), Ok(Some(_)));
+            if !is_file_kept {
+                kept.begin(self.view, may_be_same);
+            }
         }
-        kept.check(source, &self.folders, self.reach, &|resource| {
+        kept.check(source, self.folders.get(), self.reach, &|resource| {
             self.sources.found_since(resource, bytes_max)
         })?;
         let view = self.view_of_place(heap, kept, source)?;
         let read = Instant::now();
+        let nothing = Pixels { width: 0, height: 0, bytes: Vec::new() };
+        let png = match self.want {
+            PageUse::File if !self.repaint => kept.png(view)?,
+            _ => None,
+        };
+        let png = png.map(|file| Arc::new(file.to_vec()));
         let (pixels, places, tier) = match self.want {
-            PageUse::Picture | PageUse::Scrolling => {
+            PageUse::File if png.is_some() => (nothing, None, Tier::Pixels),
+            PageUse::Picture | PageUse::Scrolling | PageUse::File => {
                 let (pixels, tier) = kept.picture(view, !self.repaint)?;
                 (pixels, None, tier)
             }
-            PageUse::Places => (
-                Pixels { width: 0, height: 0, bytes: Vec::new() },
-                Some(kept.places()?),
-                Tier::Layout,
-            ),
+            PageUse::Places => (nothing, Some(kept.places()?), Tier::Layout),
         };
         let header = &kept.entry.header;
         let content = (header.content[0].get(), header.content[1].get());
@@ -306,6 +315,7 @@ impl<'a> OpenSession<'a> {
         let opened = OpenPage {
             shown: ShownFrom::new(source, None, entry),
             pixels,
+            png,
             base: kept.about.base.clone(),
             title: kept.about.title.clone(),
             content,
@@ -380,7 +390,7 @@ impl<'a> OpenSession<'a> {
                 )
             );
         let record = is_news || is_scrolling;
-        let fonts = self.folders.stamps();
+        let fonts = self.folders.get().of_now().stamps();
         let base: String = page.base.into();
         let job = LayoutJob {
             dom: DomBytes::copy(dom.bytes()),
@@ -394,7 +404,7 @@ impl<'a> OpenSession<'a> {
             places: record || self.want == PageUse::Places,
         };
         let (mut made, rest) = engine::run(job)?;
-        if !self.folders.has_fonts() {
+        if !self.folders.get().has_fonts() {
             notes.push(
                 "there are no fonts on this machine, so there is no text; install some (`fonts-dejavu-core`)"
                     .to_owned(),
@@ -424,7 +434,7 @@ impl<'a> OpenSession<'a> {
         let document = (self.want == PageUse::Places).then(|| DomBytes::copy(dom.bytes()));
         let wanted = match self.want {
             PageUse::Places => rest.get().map_err(Clone::clone)?.places.clone(),
-            PageUse::Picture | PageUse::Scrolling => None,
+            PageUse::Picture | PageUse::Scrolling | PageUse::File => None,
         };
         let new = (is_news || is_scrolling).then(|| UnsavedView {
             name: self.name,
@@ -437,7 +447,7 @@ impl<'a> OpenSession<'a> {
             reach: self.reach,
             view: self.view,
             fonts,
-            folders: self.folders,
+            folders: self.folders.into_folders(),
             now_s: self.now_s,
         });
         // Where nothing is kept, what is kept of the page as it was may have to go.
@@ -448,6 +458,7 @@ impl<'a> OpenSession<'a> {
         Ok(OpenPage {
             shown: ShownFrom::new(source, document, None),
             pixels,
+            png: None,
             base,
             title,
             content,

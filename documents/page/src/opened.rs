@@ -9,7 +9,7 @@ use holdfast_dom::{Document, DomError, Selector};
 use crate::cache::Cache;
 use crate::engine::DomBytes;
 use crate::entry::EntryPart;
-use crate::error::{CacheError, RecordError};
+use crate::error::{CacheError, PageError, RecordError};
 use crate::fetch::Fetch;
 use crate::keeping::UnsavedPage;
 use crate::limits::PageLimits;
@@ -44,8 +44,11 @@ impl OpenTimes {
 /// A page that is open.
 #[derive(Debug)]
 pub struct OpenPage {
-    /// What it looks like.
+    /// What it looks like; nothing, if it was opened to be written ([`PageUse::File`]) and its file
+    /// was kept.
     pub pixels: Pixels,
+    /// The same as a file, once it was made.
+    pub(crate) png: Option<Arc<Vec<u8>>>,
     /// Where it was found at last; addresses in it are relative to this.
     pub base: String,
     /// Its title.
@@ -104,6 +107,22 @@ impl ShownFrom {
 }
 
 impl OpenPage {
+    /// The viewport as a PNG; the same pixels are the same bytes. Is kept with the page.
+    ///
+    /// # Errors
+    /// [`PageError::Png`].
+    pub fn png(&mut self) -> Result<Arc<Vec<u8>>, PageError> {
+        if let Some(png) = &self.png {
+            return Ok(Arc::clone(png));
+        }
+        let png = Arc::new(self.pixels.to_png()?);
+        if let Some(to_keep) = &mut self.to_keep {
+            to_keep.set_png(&png);
+        }
+        self.png = Some(Arc::clone(&png));
+        Ok(png)
+    }
+
     /// Where the elements that match a selector are, in the order of the document. Those that are
     /// nowhere to be seen are left out.
     ///
@@ -138,6 +157,8 @@ pub enum PageUse {
     /// To be looked at.
     #[default]
     Picture,
+    /// To be written as a PNG ([`OpenPage::png`]). There are no pixels if the file was kept.
+    File,
     /// To be looked at and scrolled: what that needs is given too, also without a cache.
     Scrolling,
     /// To be asked what is where. There are no pixels if the layout was kept.

@@ -24,7 +24,7 @@ use crate::entry::{
     engine_build,
 };
 use crate::error::EntryDamage;
-use crate::fonts::{FontFolders, FontPlace, FontRecord};
+use crate::fonts::{FontFolders, FontPlace, FontRecord, StampedFolders};
 use crate::list::stays::ScrollBehavior;
 use crate::list::{self, CommandRecord, List, PaintSource, PaintState, Tables};
 use crate::pixels::{Pixels, rasterize};
@@ -272,7 +272,7 @@ impl<'heap> CachedView<'heap> {
     pub(crate) fn check(
         &self,
         source: u128,
-        folders: &FontFolders,
+        folders: &StampedFolders,
         reach: Reach,
         found: &dyn Fn(&Resource) -> ResourceSum,
     ) -> Result<(), StaleReason> {
@@ -287,7 +287,9 @@ impl<'heap> CachedView<'heap> {
             return Err(StaleReason::Network);
         }
         let of_files = header.flags.get() & ALL_FONTS != 0;
-        if header.fonts.get() != if of_files { folders.stamps()[1] } else { folders.stamp() } {
+        if header.fonts.get()
+            != if of_files { folders.of_now().stamps()[1] } else { folders.stamp() }
+        {
             return Err(StaleReason::Fonts);
         }
         for font in &self.about.fonts {

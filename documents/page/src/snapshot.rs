@@ -3,13 +3,16 @@
 //!
 //! Most of a page is its ground: pixels that are alike, one after the other. They are taken out as
 //! runs, which are filled again faster than any packer copies them; what is left of the pixels, and
-//! the runs, are packed by LZ4.
+//! the runs, are packed by LZ4. If the page was written as a PNG when it was opened, that file is
+//! kept behind them: written again it needs no pixels.
 //!
 //! Invariants: what is unpacked is as many pixels as the viewport has, no fewer and no more, or it
 //! is damage; no more memory is taken for it than twice that. What would not become half as large
-//! is not kept.
+//! is not kept. A file that is given away is a PNG of the viewport's size with nothing in it but its
+//! pixels, or it is damage.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -38,6 +41,8 @@ struct SnapshotHeader {
     alone: U32,
     /// Of the packed runs; the packed pixels follow.
     runs_bytes: U32,
+    /// Of the packed pixels; the file follows, if one is kept.
+    alone_bytes: U32,
 }
 
 /// Pixels that stand alone, and then pixels that are alike.
@@ -51,10 +56,18 @@ struct Run {
 
 const HEAD_BYTES: usize = size_of::<SnapshotHeader>();
 const SCROLL_BYTES: u64 = 8;
-const _: () = assert!(HEAD_BYTES == 20 && size_of::<Run>() == 12);
+const _: () = assert!(HEAD_BYTES == 24 && size_of::<Run>() == 12);
 
-/// On its way into an entry: packed when there is time.
-pub(crate) enum Snapshot {
+/// On its way into an entry.
+pub(crate) struct Snapshot {
+    pixels: SnapshotPixels,
+    /// The file that was made of them, if one was.
+    png: Option<Arc<Vec<u8>>>,
+    raw_bytes: usize,
+}
+
+/// Packed when there is time.
+enum SnapshotPixels {
     Raw(Pixels, (u32, u32)),
     Packed(Vec<u8>),
 }
@@ -62,20 +75,39 @@ pub(crate) enum Snapshot {
 impl Snapshot {
     /// Of pixels that were painted, at this scroll position; none, if there are too many of them.
     pub(crate) fn of(pixels: &Pixels, scroll: (u32, u32)) -> Option<Snapshot> {
-        (pixels.bytes.len() <= RAW_BYTES_MAX).then(|| Snapshot::Raw(pixels.clone(), scroll))
+        (pixels.bytes.len() <= RAW_BYTES_MAX).then(|| Snapshot {
+            pixels: SnapshotPixels::Raw(pixels.clone(), scroll),
+            png: None,
+            raw_bytes: pixels.bytes.len(),
+        })
+    }
+
+    /// Keeps the file, too, that was made of the pixels.
+    pub(crate) fn set_png(&mut self, png: Arc<Vec<u8>>) {
+        self.png = Some(png);
     }
 
     /// As the part of an entry; nothing, if it is not worth it.
     pub(crate) fn part(&self) -> Cow<'_, [u8]> {
-        match self {
-            Snapshot::Raw(pixels, scroll) => pack(&pixels.bytes, *scroll).into(),
-            Snapshot::Packed(part) => part.into(),
+        let part = self.packed();
+        match &self.png {
+            Some(png) if !part.is_empty() && part.len() + png.len() <= self.raw_bytes / 2 => {
+                [&*part, png].concat().into()
+            }
+            _ => part,
+        }
+    }
+
+    fn packed(&self) -> Cow<'_, [u8]> {
+        match &self.pixels {
+            SnapshotPixels::Raw(pixels, scroll) => pack(&pixels.bytes, *scroll).into(),
+            SnapshotPixels::Packed(part) => part.into(),
         }
     }
 
     /// Packs it now.
     pub(crate) fn pack(&mut self) {
-        *self = Snapshot::Packed(self.part().into_owned());
+        self.pixels = SnapshotPixels::Packed(self.packed().into_owned());
     }
 }
 
@@ -101,6 +133,7 @@ fn pack(bytes: &[u8], scroll: (u32, u32)) -> Vec<u8> {
         runs: (runs.len() as u32).into(),
         alone: (alone.len() as u32).into(),
         runs_bytes: (packed_runs.len() as u32).into(),
+        alone_bytes: (packed.len() as u32).into(),
     };
     let part = [head.as_bytes(), &packed_runs, &packed].concat();
     if part.len() <= bytes.len() / 2 { part } else { Vec::new() }
@@ -114,8 +147,8 @@ fn run(alone: usize, alike: usize, pixel: Pixel) -> Run {
 pub(crate) fn unpack(part: &[u8], bytes: usize, mut room: Vec<u8>) -> Result<Vec<u8>, EntryDamage> {
     let wrong = EntryDamage::Value { what: "pixels" };
     let (head, rest) = SnapshotHeader::read_from_prefix(part).map_err(|_| wrong)?;
-    let (packed_runs, packed) =
-        rest.split_at_checked(head.runs_bytes.get() as usize).ok_or(wrong)?;
+    let (packed_runs, rest) = rest.split_at_checked(head.runs_bytes.get() as usize).ok_or(wrong)?;
+    let packed = rest.get(..head.alone_bytes.get() as usize).ok_or(wrong)?;
     let (count, alone) = (head.runs.get() as usize, head.alone.get() as usize);
     // Before memory is taken for them: all runs but the last are that long.
     let least = alone.saturating_add(count.saturating_sub(1).saturating_mul(RUN_PIXELS_MIN));
@@ -150,6 +183,36 @@ fn exactly(packed: &[u8], to: &mut [u8]) -> Result<(), EntryDamage> {
     }
 }
 
+/// Whether this is the beginning and the end of a PNG of so many pixels, with nothing in between but
+/// what they are: whoever decodes it takes no more memory than for the viewport.
+fn is_png_of(file: &[u8], (width, height): (u32, u32)) -> bool {
+    const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
+    const CHUNK_BYTES: usize = 12;
+    let head = [&width.to_be_bytes()[..], &height.to_be_bytes(), &[8, 6, 0, 0, 0]].concat();
+    let Some(mut rest) = file.strip_prefix(SIGNATURE) else { return false };
+    let mut chunks = 0;
+    loop {
+        let Some((length, after)) = rest.split_first_chunk::<4>() else { return false };
+        let length = u32::from_be_bytes(*length) as usize;
+        let (Some((kind, after)), Some(body)) = (after.split_first_chunk::<4>(), after.get(4..))
+        else {
+            return false;
+        };
+        let Some(body) = body.get(..length) else { return false };
+        let is_right = match kind {
+            b"IHDR" => chunks == 0 && body == head,
+            b"IDAT" => chunks > 0,
+            b"IEND" => chunks > 1 && rest.len() == CHUNK_BYTES && length == 0,
+            _ => false,
+        };
+        if !is_right || kind == b"IEND" {
+            return is_right;
+        }
+        let Some(next) = after.get(length + 4..) else { return false };
+        (rest, chunks) = (next, chunks + 1);
+    }
+}
+
 /// Bytes of the pixels of a viewport.
 fn raw_bytes(view: View) -> usize {
     view.width() as usize * view.height() as usize * size_of::<Pixel>()
@@ -178,6 +241,25 @@ impl CachedView<'_> {
         }
         self.check_view(view)?;
         Ok((self.paint(view)?, Tier::List))
+    }
+
+    /// The file of just this view, if it is kept.
+    pub(crate) fn png(&self, view: View) -> Result<Option<&[u8]>, EntryDamage> {
+        if !self.has_pixels(view)? {
+            return Ok(None);
+        }
+        let wrong = EntryDamage::Value { what: "pixels" };
+        let head = self.entry.piece(EntryPart::Pixels, 0, HEAD_BYTES as u64)?;
+        let head = SnapshotHeader::read_from_bytes(head).map_err(|_| wrong)?;
+        let start = HEAD_BYTES as u64
+            + u64::from(head.runs_bytes.get())
+            + u64::from(head.alone_bytes.get());
+        let bytes = self.entry.header.pixels_bytes().checked_sub(start).ok_or(wrong)?;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let file = self.entry.piece(EntryPart::Pixels, start, bytes)?;
+        if is_png_of(file, (view.width(), view.height())) { Ok(Some(file)) } else { Err(wrong) }
     }
 
     /// Whether pixels are kept of just this view.
@@ -287,6 +369,7 @@ mod tests {
             runs: runs.into(),
             alone: alone.into(),
             runs_bytes: (bomb.len() as u32).into(),
+            alone_bytes: (bomb.len() as u32).into(),
         };
         for (runs, alone) in [(1, 0), (1, 100), (63, 1_000), (u32::MAX, 0), (1, u32::MAX)] {
             let part = [head(runs, alone).as_bytes(), &bomb, &bomb].concat();
@@ -308,6 +391,50 @@ mod tests {
         let mut taken = Snapshot::of(&pixels(RAW_BYTES_MAX / 16), (1, 2)).unwrap();
         let part = taken.part().into_owned();
         taken.pack();
-        assert!(matches!(&taken, Snapshot::Packed(packed) if *packed == part && !part.is_empty()));
+        let packed = matches!(&taken.pixels, SnapshotPixels::Packed(packed) if *packed == part);
+        assert!(packed && !part.is_empty());
+    }
+
+    /// A file is kept behind the pixels, which come out as before; one that would make the part
+    /// large is not.
+    ///
+    /// Guarantee: pages/kept-pixels
+    #[test]
+    fn png_is_kept_behind_the_pixels() {
+        let raw = [drawn(1_000), [250, 251, 252, 255].repeat(9_000)].concat();
+        let pixels = Pixels { width: 100, height: 100, bytes: raw.clone() };
+        let mut taken = Snapshot::of(&pixels, (0, 0)).unwrap();
+        let without = taken.part().into_owned();
+        let png = Arc::new(pixels.to_png().unwrap());
+        taken.set_png(Arc::clone(&png));
+        taken.pack();
+        let part = taken.part().into_owned();
+        assert_eq!((&part[..without.len()], &part[without.len()..]), (&*without, png.as_slice()));
+        assert_eq!(unpack(&part, raw.len(), Vec::new()).unwrap(), raw);
+        taken.set_png(Arc::new(vec![0; raw.len() / 2]));
+        assert_eq!(taken.part(), without);
+    }
+
+    /// What is given away as a PNG is one of this size, whole, and with nothing in it but pixels.
+    ///
+    /// Guarantee: pages/kept-pixels
+    #[test]
+    fn what_is_no_png_of_the_viewport_is_told() {
+        let pixels = Pixels { width: 100, height: 50, bytes: drawn(5_000) };
+        let file = pixels.to_png().unwrap();
+        assert!(is_png_of(&file, (100, 50)));
+        assert!(
+            !is_png_of(&file, (50, 100))
+                && !is_png_of(&[file.clone(), vec![0]].concat(), (100, 50))
+        );
+        for cut in 0..file.len() {
+            assert!(!is_png_of(&file[..cut], (100, 50)), "{cut}");
+        }
+        // A text, and a second header, before the pixels.
+        let at = 8 + 25;
+        for chunk in [&b"\0\0\0\x01tEXta\0\0\0\0"[..], &file[8..at]] {
+            let other = [&file[..at], chunk, &file[at..]].concat();
+            assert!(!is_png_of(&other, (100, 50)));
+        }
     }
 }

@@ -69,8 +69,8 @@ pub(crate) fn open_document(
         base: page.base.into(),
         reach: visit.reach,
         view: View::DOCUMENT,
-        fonts: visit.folders.stamps(),
-        folders: visit.folders,
+        fonts: visit.folders.get().of_now().stamps(),
+        folders: visit.folders.into_folders(),
         now_s: visit.now_s,
     };
     let news = visit.sources.news();

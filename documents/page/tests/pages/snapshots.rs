@@ -268,26 +268,28 @@ fn pixels_of_a_wrong_count_are_damage() {
     let (at, bytes) = pixels_of(&whole);
     let word =
         |number: usize| u32::from_le_bytes(whole[at + number * 4..][..4].try_into().unwrap());
-    let [runs, alone, runs_bytes] = [2, 3, 4].map(word);
-    let head = |runs: u32, alone: u32, runs_bytes: u32| {
-        [0, 0, runs, alone, runs_bytes]
+    let [runs, alone, runs_bytes, alone_bytes] = [2, 3, 4, 5].map(word);
+    let head_of = |runs: u32, alone: u32, runs_bytes: u32, alone_bytes: u32| {
+        [0, 0, runs, alone, runs_bytes, alone_bytes]
             .iter()
             .flat_map(|word| word.to_le_bytes())
             .collect::<Vec<u8>>()
     };
+    let head = |runs, alone, runs_bytes| head_of(runs, alone, runs_bytes, alone_bytes);
     // One run of `alike` pixels, which LZ4 has as plain bytes: a token, and the twelve bytes.
     let one_run = |alike: u32| {
         let run: Vec<u8> =
             [0, alike, 0xff00_0000].iter().flat_map(|word| word.to_le_bytes()).collect();
-        [head(1, 0, 13), vec![12 << 4], run, vec![0]].concat()
+        [head_of(1, 0, 13, 1), vec![12 << 4], run, vec![0]].concat()
     };
     let bomb = |runs: u32, alone: u32| {
         let mut bomb = vec![0x1f, 0, 1, 0];
         bomb.extend(vec![255; bytes - 200]);
-        [head(runs, alone, bomb.len() as u32), bomb].concat()
+        [head_of(runs, alone, bomb.len() as u32, 0), bomb].concat()
     };
     let planted = [
-        ("none", head(0, 0, 0), true),
+        ("none", head_of(0, 0, 0, 0), true),
+        ("pixels that end outside", head_of(runs, alone, runs_bytes, u32::MAX), true),
         ("too few", one_run(300 * 200 - 1), true),
         ("too many", one_run(300 * 200 + 1), true),
         ("all of one", one_run(300 * 200), false),
@@ -322,6 +324,54 @@ fn pixels_of_a_wrong_count_are_damage() {
                 opened.stale
             );
         }
+    }
+}
+
+/// A page that was written as a PNG is written again from the file that was kept, byte for byte,
+/// and shown from its pixels; a file that is none, or has something else in it, is not given away,
+/// even if its checksums are right.
+///
+/// Guarantee: pages/kept-pixels
+#[test]
+fn kept_file_is_the_one_that_was_written() {
+    let place = Place::new();
+    let page = page(&place);
+    let view = view(300, 200);
+    let cache = place.cache();
+    let file = |repaint: bool| {
+        let limits = limits();
+        let opening = OpenOptions {
+            want: PageUse::File,
+            repaint,
+            ..OpenOptions::new(view, &limits, Some(&cache), Arc::new(Files))
+        };
+        let mut opened = open_with(&address(&page), &opening).unwrap();
+        let png = opened.png().unwrap();
+        if let Some(to_keep) = opened.to_keep.take() {
+            to_keep.keep(&cache).unwrap();
+        }
+        (opened, png)
+    };
+    let (first, made) = file(false);
+    assert_eq!((first.tier, &*made), (Tier::Nothing, &anew(&page, view).to_png().unwrap()));
+    let (again, kept) = file(false);
+    assert_eq!((again.tier, again.pixels.bytes.len()), (Tier::Pixels, 0), "nothing was unpacked");
+    assert!(kept == made);
+    assert!(place.open(&page, view).pixels == first.pixels);
+    let (painted, kept) = file(true);
+    assert!(painted.tier == Tier::List && kept == made);
+    // Another size in its header, and a chunk of another kind.
+    let (name, whole) = entry(&place);
+    let (at, bytes) = pixels_of(&whole);
+    let start = at + bytes - made.len();
+    assert!(whole[start..at + bytes] == **made);
+    for (at, byte) in [(start + 19, 7), (start + 8 + 25 + 4, b't'), (start, 0)] {
+        let mut entry = whole.clone();
+        plant(&mut entry, at, &[byte]);
+        replace(&place, &name, &entry);
+        let (opened, png) = file(false);
+        assert!(matches!(opened.stale, Some(StaleReason::Damaged(_))), "{at}: {:?}", opened.stale);
+        assert!(png == made, "{at}");
     }
 }
 
