@@ -13,7 +13,7 @@ const encoder = new TextEncoder(), decoder = new TextDecoder();
 
 const compile = (name) => WebAssembly.compileStreaming(fetch(`/applets/${name}.wasm`));
 const openApplet = async (name, rest) =>
-  await Applet.open(await compile(name), { wasi: shim(name, []), ...rest });
+  await Applet.open(compile(name), { wasi: shim(name, []), ...rest });
 
 const steps = {
   async fillStore({ name, size }) {
@@ -51,7 +51,8 @@ const steps = {
    * names them; and the same bytes to a plain file.
    */
   async commits({ size, count }) {
-    const heaps = await Heaps.open({ heap: `commit-${size}`, limit: size }, "strict", false);
+    const heaps = await Heaps.open({ heap: `commit-${size}`, limit: size }, "strict");
+    heaps.place();
     heaps.memory = new WebAssembly.Memory({ initial: 1, maximum: 65_536 });
     if (heaps.imports.attach(0) !== 0 || heaps.imports.grow(BigInt(size)) !== BigInt(size)) {
       throw new Error("the heap did not appear");

@@ -86,7 +86,7 @@ function counts(text) {
   return { categories: parse(categories), words: parse(words) };
 }
 
-const open = async (module, name, words, rest = {}) => await Applet.open(await module(), {
+const open = (module, name, words, rest = {}) => Applet.open(module(), {
   heap: name, wasi: shim("mail", []),
   limit: Math.max(4 * MIB, Math.ceil(words * BYTES_PER_WORD * 2 / MIB) * MIB), ...rest });
 

@@ -25,6 +25,9 @@ export interface Wasi {
   start(instance: never): number;
 }
 
+/** A module, or one that is being compiled: the heaps are opened meanwhile. */
+export type AppletModule = WebAssembly.Module | PromiseLike<WebAssembly.Module>;
+
 /** How an applet is run. */
 export interface RunOptions extends HeapOptions {
   readonly wasi: Wasi;
@@ -94,12 +97,23 @@ class Instance {
     this.#wasi = options.wasi;
   }
 
-  static async create(module: WebAssembly.Module, options: RunOptions): Promise<Instance> {
-    const needed = WebAssembly.Module.imports(module);
-    const hasOldImports = needed.some(({ module: from, name }) =>
-      from === MODULE && name === OLD_IMPORT);
-    const heaps = await Heaps.open(options, options.durability ?? "strict", hasOldImports);
+  static async create(given: AppletModule, options: RunOptions): Promise<Instance> {
+    // The heaps are opened while the module is still fetched and compiled.
+    const opening = Heaps.open(options, options.durability ?? "strict");
+    opening.catch(() => {});
+    let module: WebAssembly.Module;
     try {
+      module = await given;
+    } catch (error) {
+      const closed = opening.then((heaps) => heaps.close()).catch(() => {});
+      // Who waits for a heap would wait for it in vain.
+      if (!options.wait) await closed;
+      throw error;
+    }
+    const heaps = await opening;
+    try {
+      const needed = WebAssembly.Module.imports(module);
+      heaps.place(needed.some(({ module: from, name }) => from === MODULE && name === OLD_IMPORT));
       const instance = new Instance(heaps, options);
       await instance.#link(module, needed);
       return instance;
@@ -172,7 +186,7 @@ class Instance {
  * Throws what `PageStore.open` throws, `UnsupportedError` for a module that a page cannot run, and
  * the trap of one that trapped.
  */
-export async function run(module: WebAssembly.Module, options: RunOptions): Promise<Run> {
+export async function run(module: AppletModule, options: RunOptions): Promise<Run> {
   const instance = await Instance.create(module, options);
   try {
     instance.mailbox.end();
@@ -214,7 +228,7 @@ export class Applet {
    * Starts an applet, and waits until it serves. Throws what `run` throws, and an
    * `UnsupportedError` where the browser has no stack switching (JSPI; Chrome has it from 137 on).
    */
-  static async open(module: WebAssembly.Module, options: RunOptions): Promise<Applet> {
+  static async open(module: AppletModule, options: RunOptions): Promise<Applet> {
     if (stackSwitching() === undefined) {
       throw new UnsupportedError("calls need a browser with stack switching (JSPI); run() needs none");
     }
@@ -365,9 +379,9 @@ export class Applet {
         this.#uncommittedSince = -Infinity;
       }
       if (!isQuiet()) return;
-      for (const { store, isReadOnly } of this.#instance.heaps.all) {
+      for (const heap of this.#instance.heaps.all) {
         try {
-          if (!isReadOnly) store.checkpoint();
+          heap.checkpoint();
         } catch {
           // The commits stand in the journal; what failed fails again with the next commit.
         }

@@ -75,6 +75,11 @@ export class DatabaseStore implements HeapStore {
     onPages(0, this.#length / PAGE_SIZE);
   }
 
+  /** All pages are in memory, and those of zeroes are not stored: there is nothing to spare. */
+  keptSums(): undefined {}
+
+  keepSums(): void {}
+
   readHead(head: Uint8Array): void {
     const first = this.#pages.get(0) ?? new Uint8Array(PAGE_SIZE);
     head.set(first.subarray(0, head.length));

@@ -82,14 +82,17 @@ const NOT_SUPPORTED = 52;
 let compiled: Promise<WebAssembly.Module> | undefined;
 
 /** The module of this package, fetched and compiled once for each worker. */
-function ownModule(): Promise<WebAssembly.Module> {
+export function ownModule(): Promise<WebAssembly.Module> {
   compiled ??= (async () => {
     const response = await fetch(new URL("./heap.wasm", import.meta.url));
     if (!response.ok) {
       throw new UnsupportedError(`heap.wasm was not found beside the package's files \
 (${response.status}); serve it there, or pass it as the option module`);
     }
-    return WebAssembly.compile(await response.arrayBuffer());
+    // Compiled while it arrives, and kept compiled by browsers, where the server says what it is.
+    const isTold = response.headers.get("content-type")?.startsWith("application/wasm");
+    return isTold ? WebAssembly.compileStreaming(response)
+      : WebAssembly.compile(await response.arrayBuffer());
   })();
   // What failed for want of a network is tried again.
   compiled.catch(() => { compiled = undefined; });
@@ -112,8 +115,7 @@ export class HeapModule {
   }
 
   /** Loads the module over heaps that were opened, and attaches the first of them. */
-  static async attach(heaps: Heaps, given?: WebAssembly.Module): Promise<HeapModule> {
-    const compiled = given ?? await ownModule();
+  static async attach(heaps: Heaps, compiled: WebAssembly.Module): Promise<HeapModule> {
     const imports: Record<string, Record<string, WebAssembly.ImportValue>> = {};
     let memory: WebAssembly.Memory | undefined;
     for (const { module: from, name } of WebAssembly.Module.imports(compiled)) {

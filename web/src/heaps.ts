@@ -101,10 +101,27 @@ export class AppletHeap {
   /** Fills its place, which is zero. */
   appear(memory: WebAssembly.Memory): void {
     this.backed = Math.max(WASM_PAGE_SIZE, wholePages(this.store.length));
-    if (this.isReadOnly) return this.store.read(this.bytes(memory));
-    const sums = new PageSums(memory, this.base);
+    const kept = this.store.keptSums();
+    if (this.isReadOnly) return this.store.read(this.bytes(memory), undefined, kept);
+    const sums = new PageSums(memory, this.base, kept);
     this.#sums = sums;
-    this.store.read(this.bytes(memory), (from, end) => sums.store(numbers(from, end)));
+    this.store.read(this.bytes(memory), (from, end) => sums.store(numbers(from, end)), kept);
+  }
+
+  /** Brings commits home, and keeps the sums, by which the next opening reads less. */
+  checkpoint(): void {
+    if (this.isReadOnly) return;
+    this.store.checkpoint();
+    if (this.#sums !== undefined) this.store.keepSums(this.#sums.stored);
+  }
+
+  /** Releases it; what was not committed is lost. */
+  close(): void {
+    try {
+      this.checkpoint();
+    } finally {
+      this.store.close();
+    }
   }
 
   /** The pages that differ from what is stored. */
@@ -142,9 +159,7 @@ export class Heaps {
   }
 
   /** Opens the heaps of some options. Throws what `PageStore.open` throws. */
-  static async open(
-    options: HeapOptions, durability: Durability, hasOldImports: boolean,
-  ): Promise<Heaps> {
+  static async open(options: HeapOptions, durability: Durability): Promise<Heaps> {
     const asked = options.heap === undefined ? [] : [options.heap].flat() as (string | HeapGrant)[];
     const grants = asked.map((one) => (typeof one === "string" ? { heap: one } : one));
     const names = grants.map((grant) => grant.name ?? grant.heap);
@@ -163,7 +178,6 @@ export class Heaps {
         const store = await openStore(grant.heap, asked, options.fallback);
         heaps.push(new AppletHeap(grant, store, limit, options.onCommit));
       }
-      place(heaps, hasOldImports);
       return new Heaps(heaps, durability);
     } catch (error) {
       for (const { store } of heaps) {
@@ -175,6 +189,14 @@ export class Heaps {
       }
       throw error;
     }
+  }
+
+  /**
+   * Gives each heap its place in linear memory; an applet with the oldest imports may rely on where
+   * the first one is. Throws a `LayoutMismatchError` where there is no place.
+   */
+  place(hasOldImports = false): void {
+    place(this.all, hasOldImports);
   }
 
   readonly imports: WebAssembly.ModuleImports = {
@@ -228,7 +250,7 @@ export class Heaps {
   }
 
   close(): void {
-    forEachOrThrow(this.all, ({ store }) => store.close());
+    forEachOrThrow(this.all, (heap) => heap.close());
   }
 
   /** What the applet has at a place, where it has that place. */

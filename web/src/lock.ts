@@ -16,6 +16,9 @@ type Openable = {
   createSyncAccessHandle(options?: { mode: Access }): Promise<FileSystemSyncAccessHandle>;
 };
 
+/** Locks that this worker gave up, until they are free: who opens a heap again just waits for that. */
+const releasing = new Map<string, Promise<unknown>>();
+
 /** A lock that is held. */
 export class HeapLock {
   readonly #release: () => void;
@@ -33,11 +36,18 @@ export class HeapLock {
     }
     const signal = wait instanceof AbortSignal ? wait : undefined;
     const options: LockOptions = wait ? { mode, ...(signal && { signal }) } : { mode, ifAvailable: true };
+    await releasing.get(name);
     return await new Promise<HeapLock>((taken, failed) => {
-      navigator.locks.request(`holdfast:${name}`, options, (lock) => {
+      const freed = navigator.locks.request(`holdfast:${name}`, options, (lock) => {
         if (lock === null) throw new LockedError(LOCKED);
-        return new Promise<void>((release) => taken(new HeapLock(release)));
-      }).catch(failed);
+        return new Promise<void>((done) => taken(new HeapLock(() => {
+          done();
+          const forget = () => void (releasing.get(name) === freed && releasing.delete(name));
+          releasing.set(name, freed);
+          freed.then(forget, forget);
+        })));
+      });
+      freed.catch(failed);
     });
   }
 

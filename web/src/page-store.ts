@@ -1,7 +1,8 @@
 /**
  * Pages of a heap in the origin private file system, committed all or nothing.
  *
- * Two files: `image` holds the pages at home, `journal` the commits that are on their way there. A
+ * Three files: `image` holds the pages at home, `journal` the commits that are on their way there, and
+ * `sums` what the next opening is spared, which counts for one state of the image or not at all. A
  * commit appends one entry to the journal, which its sum tells from an unfinished one, with one flush. A
  * checkpoint, which no commit waits for, seals the entries, writes their pages home, and begins the
  * journal again, with a flush after each. Opening finds the entries again.
@@ -14,6 +15,7 @@
  */
 import { CorruptError, QuotaError, StorageLostError, UnsupportedError } from "./errors.js";
 import { HeapLock, openFile } from "./lock.js";
+import { sumOfZeroes } from "./page-sums.js";
 import { Scratch, SCRATCH_BYTES } from "./scratch.js";
 import { checkedPages, checkedSize, type Durability, type HeapStore, NO_ROOM, type OpenOptions,
   PAGE_SIZE, type Phase, STORAGE_LOST } from "./store.js";
@@ -30,6 +32,15 @@ const FIRST = PAGE_SIZE;
 const HEAD_BYTES = 32;
 const SUM_AT = 24;
 const SCRATCH_PAGES = SCRATCH_BYTES / PAGE_SIZE;
+/**
+ * Head of the kept sums: magic, generation of the journal, count; u32 each, 4 bytes of zero, and the
+ * sum of all whole pages, u64. The sums, f64 each, follow at 64.
+ */
+const SUMS_MAGIC = 0x314d_5748; // "HWM1"
+const SUMS_HEAD_BYTES = 64;
+const SUMS_SUM_AT = 16;
+/** So many pages of zeroes between others are read with them: that is faster than another read. */
+const ZEROES_READ = 4;
 /** Read at a time. */
 const READ_BYTES = 256 << 10;
 /** A longer journal is brought home before the next commit. */
@@ -64,6 +75,7 @@ export class PageStore implements HeapStore {
   readonly #folder: FileSystemDirectoryHandle;
   readonly #image: FileSystemSyncAccessHandle;
   readonly #journal: FileSystemSyncAccessHandle;
+  readonly #sums: FileSystemSyncAccessHandle;
   readonly #isReadOnly: boolean;
   readonly #onPhase: (phase: Phase) => void;
   #generation = 1;
@@ -81,20 +93,20 @@ export class PageStore implements HeapStore {
   /** A flush failed, or the store is closed. */
   #ended: string | undefined;
   #isLost = false;
+  /** The generation of the sums that are kept, if they are of one. */
+  #sumsGeneration: number | undefined;
 
   private constructor(
-    files: {
-      lock: HeapLock; folder: FileSystemDirectoryHandle; image: FileSystemSyncAccessHandle;
-      journal: FileSystemSyncAccessHandle;
-    },
-    options: OpenOptions,
+    lock: HeapLock, folder: FileSystemDirectoryHandle,
+    [image, journal, sums]: readonly FileSystemSyncAccessHandle[], options: OpenOptions,
   ) {
     this.#size = options.size;
     this.#scratch = new Scratch();
-    this.#lock = files.lock;
-    this.#folder = files.folder;
-    this.#image = files.image;
-    this.#journal = files.journal;
+    this.#lock = lock;
+    this.#folder = folder;
+    this.#image = image!;
+    this.#journal = journal!;
+    this.#sums = sums!;
     this.#isReadOnly = options.access === "read-only";
     this.#onPhase = options.onPhase ?? (() => {});
   }
@@ -106,19 +118,20 @@ export class PageStore implements HeapStore {
    */
   static async open(name: string, options: OpenOptions): Promise<PageStore> {
     checkedSize(options.size);
-    const root = await originFiles();
     const mode = options.access === "read-only" ? "shared" : "exclusive";
+    // The folder is found while the lock is taken; its files are opened by who has the lock.
+    const finding = originFiles().then((root) => root.getDirectoryHandle(name, { create: true }));
+    finding.catch(() => {});
     const lock = await HeapLock.take(name, mode, options.wait);
     const files: FileSystemSyncAccessHandle[] = [];
     try {
-      const folder = await root.getDirectoryHandle(name, { create: true });
+      const folder = await finding;
       const access = mode === "shared" ? "read-only" : "readwrite";
       const opened = await Promise.allSettled(
-        ["image", "journal"].map((part) => openFile(folder, part, access)));
+        ["image", "journal", "sums"].map((part) => openFile(folder, part, access)));
       for (const one of opened) if (one.status === "fulfilled") files.push(one.value);
       for (const one of opened) if (one.status === "rejected") throw one.reason;
-      const [image, journal] = files as [FileSystemSyncAccessHandle, FileSystemSyncAccessHandle];
-      const store = new PageStore({ lock, folder, image, journal }, options);
+      const store = new PageStore(lock, folder, files, options);
       store.#find();
       if (store.length > options.size) {
         throw new RangeError(`the heap has ${store.length} bytes; open it with at least these`);
@@ -143,18 +156,68 @@ export class PageStore implements HeapStore {
 
   /**
    * Reads what is stored to the beginning of `heap`, which has at least `length` bytes. `onPages` is
-   * told which pages were just read, while they are in the processor's caches.
+   * told which pages were just read, while they are in the processor's caches. With the sums of
+   * `keptSums`, those pages at home are not told, and `heap` has zeroes where they are zero.
    */
-  read(heap: Uint8Array, onPages: (from: number, end: number) => void = () => {}): void {
+  read(
+    heap: Uint8Array, onPages: (from: number, end: number) => void = () => {}, kept?: Float64Array,
+  ): void {
     if (heap.length < this.#length) throw new RangeError(`the heap has ${this.#length} bytes`);
-    for (let at = 0; at < this.#length; at += READ_BYTES) {
-      const part = heap.subarray(at, Math.min(at + READ_BYTES, this.#length));
-      part.fill(0, this.#image.read(part, { at }));
-      onPages(at / PAGE_SIZE, (at + part.length) / PAGE_SIZE);
+    const readPart = (from: number, end: number) => {
+      const part = heap.subarray(from, end);
+      part.fill(0, this.#image.read(part, { at: from }));
+    };
+    const first = (kept?.length ?? 0) * PAGE_SIZE;
+    if (kept !== undefined) {
+      for (const [from, end] of filled(kept)) readPart(from * PAGE_SIZE, end * PAGE_SIZE);
+    }
+    for (let at = first; at < this.#length; at += READ_BYTES) {
+      const end = Math.min(at + READ_BYTES, this.#length);
+      readPart(at, end);
+      onPages(at / PAGE_SIZE, end / PAGE_SIZE);
     }
     for (const { page, bytes } of this.#journalled()) {
       heap.set(bytes, page * PAGE_SIZE);
       onPages(page, page + 1);
+    }
+  }
+
+  keptSums(): Float64Array | undefined {
+    const length = this.#sums.getSize();
+    if (length === 0 || length % PAGE_SIZE !== 0) return undefined;
+    const bytes = new Uint8Array(length);
+    const head = new DataView(bytes.buffer);
+    if (this.#sums.read(bytes, { at: 0 }) !== length) return undefined;
+    const [generation, count] = [head.getUint32(4, true), head.getUint32(8, true)];
+    const sum = head.getBigUint64(SUMS_SUM_AT, true);
+    head.setBigUint64(SUMS_SUM_AT, 0n, true);
+    if (head.getUint32(0, true) !== SUMS_MAGIC || generation !== this.#generation
+        || count * PAGE_SIZE > this.#homeLength || SUMS_HEAD_BYTES + count * 8 > length
+        || this.#scratch.sumOf(0n, bytes) !== sum) return undefined;
+    this.#sumsGeneration = generation;
+    return new Float64Array(bytes.buffer, SUMS_HEAD_BYTES, count);
+  }
+
+  /** Does nothing where the journal has entries: these sums are not those of the pages at home. */
+  keepSums(sums: Float64Array): void {
+    const isHome = this.#entries.length === 0 && this.#homeLength > 0;
+    if (!isHome || this.#sumsGeneration === this.#generation || this.#ended !== undefined
+        || this.#isReadOnly) return;
+    const count = this.#homeLength / PAGE_SIZE;
+    const whole = Math.ceil((SUMS_HEAD_BYTES + count * 8) / PAGE_SIZE) * PAGE_SIZE;
+    const bytes = new Uint8Array(whole);
+    const head = new DataView(bytes.buffer);
+    [SUMS_MAGIC, this.#generation, count].forEach((value, i) => head.setUint32(i * 4, value, true));
+    const all = new Float64Array(bytes.buffer, SUMS_HEAD_BYTES, count).fill(sumOfZeroes());
+    all.set(sums.subarray(0, count));
+    head.setBigUint64(SUMS_SUM_AT, this.#scratch.sumOf(0n, bytes), true);
+    try {
+      if (this.#sums.getSize() !== whole) this.#sums.truncate(whole);
+      this.#sums.write(bytes, { at: 0 });
+      this.#sumsGeneration = this.#generation;
+    } catch (error) {
+      // Without room for them the next opening makes them anew.
+      if ((error as DOMException).name !== "QuotaExceededError") throw error;
     }
   }
 
@@ -282,7 +345,7 @@ export class PageStore implements HeapStore {
   abandon(): void {
     this.#ended = "the heap is closed";
     // Chromium does not come back from closing a file that it has removed.
-    if (!this.#isLost) [this.#image, this.#journal].forEach((file) => file.close());
+    if (!this.#isLost) [this.#image, this.#journal, this.#sums].forEach((file) => file.close());
     this.#lock.release();
   }
 
@@ -413,6 +476,20 @@ export class PageStore implements HeapStore {
     [this.#entries, this.#tail, this.#lastSum] = [[], FIRST, 0n];
     if (this.#journal.getSize() > JOURNAL_BYTES_KEPT) this.#journal.truncate(JOURNAL_BYTES_KEPT);
     this.#onPhase("reset");
+  }
+}
+
+/** Pages from one on and up to another that are not all zero, with few between them that are. */
+function* filled(sums: Float64Array): Generator<[from: number, end: number]> {
+  const zero = sumOfZeroes();
+  for (let page = 0; page < sums.length; ) {
+    const from = page++;
+    if (sums[from] === zero) continue;
+    let end = page;
+    for (; page < sums.length && page < end + ZEROES_READ; page++) {
+      if (sums[page] !== zero) end = page + 1;
+    }
+    yield [from, end];
   }
 }
 

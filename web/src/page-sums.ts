@@ -17,22 +17,32 @@ type Sum = SumModule["sum"];
 /** The sums of a heap in an applet's memory, as it is stored. */
 export class PageSums {
   readonly #base: number;
-  readonly #sum: Sum;
+  readonly #memory: WebAssembly.Memory;
   readonly #zero: number;
-  #stored = new Float64Array();
+  /** Made for the first sum: a heap whose sums were kept needs none before its first commit. */
+  #sum: Sum | undefined;
+  #stored: Float64Array;
 
-  /** For the heap that begins at `base`; nothing is stored of it yet. */
-  constructor(memory: WebAssembly.Memory, base: number) {
+  /**
+   * For the heap that begins at `base`, of which nothing is stored yet, or pages with these sums.
+   */
+  constructor(memory: WebAssembly.Memory, base: number, stored: Float64Array = new Float64Array()) {
     this.#base = base;
-    this.#sum = sumsIn(memory).sum;
-    this.#zero = sumsIn(new WebAssembly.Memory({ initial: 1 })).sum(0);
+    this.#memory = memory;
+    this.#zero = sumOfZeroes();
+    this.#stored = stored;
+  }
+
+  /** The sums of the pages as they are stored; those behind them are zero. */
+  get stored(): Float64Array {
+    return this.#stored;
   }
 
   /** These pages are stored as they are now. */
   store(pages: Iterable<number>): void {
     for (const page of pages) {
       if (page >= this.#stored.length) this.#grow(page + 1);
-      this.#stored[page] = this.#sum(this.#base + page * PAGE_SIZE);
+      this.#stored[page] = this.#sumOf(page);
     }
   }
 
@@ -42,9 +52,14 @@ export class PageSums {
     if (count > this.#stored.length) this.#grow(count);
     const pages = [];
     for (let page = 0; page < count; page++) {
-      if (this.#sum(this.#base + page * PAGE_SIZE) !== this.#stored[page]) pages.push(page);
+      if (this.#sumOf(page) !== this.#stored[page]) pages.push(page);
     }
     return pages;
+  }
+
+  #sumOf(page: number): number {
+    this.#sum ??= sumsIn(this.#memory).sum;
+    return this.#sum(this.#base + page * PAGE_SIZE);
   }
 
   /** What was never stored is zero. */
@@ -55,11 +70,20 @@ export class PageSums {
   }
 }
 
+let compiled: WebAssembly.Module | undefined;
+let zeroes: number | undefined;
+
+/** The sum of a page of zeroes. */
+export function sumOfZeroes(): number {
+  zeroes ??= sumsIn(new WebAssembly.Memory({ initial: 1 })).sum(0);
+  return zeroes;
+}
+
 /** The module over a memory. Throws an `UnsupportedError` where the browser has no vectors. */
 export function sumsIn(memory: WebAssembly.Memory): SumModule {
   try {
-    const module = new WebAssembly.Module(PAGE_SUM);
-    const { exports } = new WebAssembly.Instance(module, { applet: { memory } });
+    compiled ??= new WebAssembly.Module(PAGE_SUM);
+    const { exports } = new WebAssembly.Instance(compiled, { applet: { memory } });
     return exports as unknown as SumModule;
   } catch (error) {
     if (!(error instanceof WebAssembly.CompileError)) throw error;

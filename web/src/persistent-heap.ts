@@ -12,7 +12,7 @@
 import { ExistsError } from "./errors.js";
 import { CORE, HeapCore } from "./heap-core.js";
 import { NotFoundError, TransactionError } from "./heap-errors.js";
-import { HeapModule } from "./heap-module.js";
+import { HeapModule, ownModule } from "./heap-module.js";
 import { type HeapCommit, Heaps } from "./heaps.js";
 import { LIMIT_DEFAULT } from "./layout.js";
 import type { Durability, Phase } from "./store.js";
@@ -71,10 +71,12 @@ export class PersistentHeap {
   static async open(name: string, options: PersistentHeapOptions = {}): Promise<PersistentHeap> {
     const { durability = "strict", module: given, access, size: _, ...rest } = options;
     const limit = options.size ?? LIMIT_DEFAULT;
-    const heaps = await Heaps.open(
-      { heap: { heap: name, access, limit }, ...rest }, durability, false);
+    // Fetched and compiled while the heap is opened.
+    const asked = given ?? ownModule();
+    const heaps = await Heaps.open({ heap: { heap: name, access, limit }, ...rest }, durability);
     try {
-      const module = await HeapModule.attach(heaps, given);
+      heaps.place();
+      const module = await HeapModule.attach(heaps, await asked);
       return new PersistentHeap(new HeapCore(name, module, heaps.all[0]!), heaps);
     } catch (error) {
       heaps.close();
@@ -304,7 +306,7 @@ rolled back");
     this.#checkpoint = setTimeout(async () => {
       try {
         await this.settled();
-        if (!this[CORE].isClosed) this[CORE].heap.store.checkpoint();
+        if (!this[CORE].isClosed) this[CORE].heap.checkpoint();
       } catch {
         // The commits stand in the journal; what failed fails again with the next commit.
       }

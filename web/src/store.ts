@@ -31,8 +31,18 @@ export interface HeapStore {
   readonly weaker: string | undefined;
   /** Bytes that are stored: 0 for a heap that was never committed. */
   readonly length: number;
-  /** Reads what is stored, and tells which pages it has just read. */
-  read(heap: Uint8Array, onPages?: (from: number, end: number) => void): void;
+  /**
+   * Reads what is stored into `heap`, which is zero, and tells which pages it has just read. With
+   * the sums of `keptSums`, whose pages it does not tell, it reads no page of zeroes.
+   */
+  read(heap: Uint8Array, onPages?: (from: number, end: number) => void, kept?: Float64Array): void;
+  /**
+   * The sums that `keepSums` kept of the pages at home, if they are the same pages; those of later
+   * commits are among what `read` tells.
+   */
+  keptSums(): Float64Array | undefined;
+  /** Keeps the sums of what is stored, for the next opening; pages behind them are zero. */
+  keepSums(sums: Float64Array): void;
   /** Reads as much of the beginning as `head` takes, a page at most; what is not stored is zero. */
   readHead(head: Uint8Array): void;
   /** Stores these pages of `heap`, all or none; returns how many they are. */

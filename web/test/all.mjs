@@ -1,6 +1,7 @@
 // All tests in one process, one after the other: each has the machine and its browser for itself.
 import "./page-sums.test.mjs";
 import "./page-store.test.mjs";
+import "./kept-sums.test.mjs";
 import "./applet.test.mjs";
 import "./refusals.test.mjs";
 import "./fallback.test.mjs";

@@ -3,6 +3,7 @@ import {
   Applet, exportHeap, HostFailure, importHeap, keepStorage, PAGE_SIZE, PageStore, removeSnapshot,
   rollBack, run, SharedApplet, snapshots, storageState, takeSnapshot,
 } from "/dist/index.js";
+import { PageSums } from "/dist/page-sums.js";
 import { ConsoleStdout, File, PreopenDirectory, WASI } from "/node_modules/@bjorn3/browser_wasi_shim/dist/index.js";
 
 const PAGES = 64;
@@ -10,6 +11,8 @@ const size = PAGES * PAGE_SIZE;
 /** More than two pieces of a journal, and no whole number of them. */
 const LARGE = 700 * PAGE_SIZE;
 const heap = new Uint8Array(size);
+/** Pages of a heap of which most are zero. */
+const SPARSE = 512;
 let store, applet, shared;
 const logged = [];
 
@@ -242,6 +245,68 @@ const steps = {
     steps.commit({ value });
     store.abandon();
     return failure;
+  },
+  /** Commits these pages of a heap of memory that is zero otherwise, and keeps the sums. */
+  async commitWithSums({ pages, value }) {
+    const memory = new WebAssembly.Memory({ initial: SPARSE / 16 });
+    const bytes = new Uint8Array(memory.buffer);
+    const sparse = await PageStore.open("sparse", { size: bytes.length });
+    sparse.read(bytes);
+    const sums = new PageSums(memory, 0);
+    sums.store(Array.from({ length: SPARSE }, (_, page) => page));
+    for (const page of pages) bytes[page * PAGE_SIZE + page % PAGE_SIZE] = value;
+    sparse.commit(bytes, pages);
+    sparse.checkpoint();
+    sums.store(pages);
+    sparse.keepSums(sums.stored);
+    sparse.close();
+  },
+  /** Commits one page, and leaves it in the journal or at home, with the sums as they were. */
+  async commitWithoutSums({ page, value, isHome }) {
+    const bytes = new Uint8Array(SPARSE * PAGE_SIZE);
+    const sparse = await PageStore.open("sparse", { size: bytes.length });
+    sparse.read(bytes);
+    bytes.fill(value, page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
+    sparse.commit(bytes, [page]);
+    if (isHome) sparse.checkpoint();
+    sparse.abandon();
+  },
+  /** Reads a heap by the kept sums, and whole: whether that is one, and how much was read of its image. */
+  async readBySums() {
+    const bytes = new Uint8Array(SPARSE * PAGE_SIZE), whole = new Uint8Array(SPARSE * PAGE_SIZE);
+    const sparse = await PageStore.open("sparse", { size: bytes.length });
+    const kept = sparse.keptSums();
+    const { read } = FileSystemSyncAccessHandle.prototype;
+    let readBytes = 0;
+    FileSystemSyncAccessHandle.prototype.read = function (into, at) {
+      readBytes += into.length;
+      return read.call(this, into, at);
+    };
+    const told = [];
+    sparse.read(bytes, (from, end) => told.push([from, end]), kept);
+    FileSystemSyncAccessHandle.prototype.read = read;
+    sparse.read(whole);
+    sparse.abandon();
+    const isSame = bytes.every((byte, at) => byte === whole[at]);
+    return { isKept: kept !== undefined, isSame, pages: readBytes / PAGE_SIZE, told };
+  },
+  /** Starts an applet that serves, and has it count; how much of the image was read. */
+  async readOfApplet({ applet: name }) {
+    const { read } = FileSystemSyncAccessHandle.prototype;
+    let readBytes = 0;
+    FileSystemSyncAccessHandle.prototype.read = function (into, at) {
+      readBytes += into.length;
+      return read.call(this, into, at);
+    };
+    await steps.serve({ applet: name });
+    const count = await steps.count({});
+    FileSystemSyncAccessHandle.prototype.read = read;
+    return { readBytes, heapBytes: applet.heap().length, count, changed: applet.changedPages };
+  },
+  /** An applet whose module never comes. */
+  async serveNothing({ heap: of }) {
+    const module = new Promise((_, fail) => setTimeout(fail, 50, new TypeError("no network")));
+    await Applet.open(module, { heap: of, wasi: shim("none", [], []), limit: 16 * 2 ** 20 });
   },
   /** Has the browser be one without stack switching (JSPI), or without vectors (SIMD). */
   without({ what }) {
