@@ -12,6 +12,7 @@ import { checkedPages, checkedSize, type Durability, type HeapStore, NO_ROOM, ty
 
 const PAGES = "pages";
 const LENGTH = "length";
+const ORIGIN = "origin";
 /** A tab that has just died may keep the database for a moment. */
 const OPEN_MS_MAX = 10_000;
 
@@ -110,6 +111,25 @@ export class DatabaseStore implements HeapStore {
     if (this.#isLost) throw new StorageLostError(STORAGE_LOST);
   }
 
+  async origin(): Promise<Uint8Array | undefined> {
+    const store = this.#database.transaction(PAGES, "readonly").objectStore(PAGES);
+    return await asked<Uint8Array | undefined>(store.get(ORIGIN));
+  }
+
+  async keepOrigin(bytes: Uint8Array): Promise<void> {
+    const transaction = this.#database.transaction(PAGES, "readwrite", { durability: "strict" });
+    try {
+      await new Promise<void>((done, failed) => {
+        transaction.objectStore(PAGES).put(bytes.slice(), ORIGIN);
+        transaction.oncomplete = () => done();
+        transaction.onabort = () => failed(transaction.error);
+      });
+    } catch (error) {
+      if ((error as DOMException | null)?.name !== "QuotaExceededError") throw error;
+      throw new QuotaError(NO_ROOM);
+    }
+  }
+
   checkpoint(): void {}
 
   close(): void {
@@ -175,15 +195,18 @@ private mode, or allow the site to store data`));
   });
 }
 
+function asked<Value>(request: IDBRequest<Value>): Promise<Value> {
+  return new Promise((done, failed) => {
+    request.onsuccess = () => done(request.result);
+    request.onerror = () => failed(request.error);
+  });
+}
+
 async function contents(
   database: IDBDatabase,
 ): Promise<{ pages: Map<number, Uint8Array>; length: number }> {
   const store = database.transaction(PAGES, "readonly").objectStore(PAGES);
   const numbers = IDBKeyRange.bound(0, Infinity);
-  const asked = <Value>(request: IDBRequest<Value>) => new Promise<Value>((done, failed) => {
-    request.onsuccess = () => done(request.result);
-    request.onerror = () => failed(request.error);
-  });
   const [keys, values, length] = await Promise.all([
     asked(store.getAllKeys(numbers)), asked<Uint8Array[]>(store.getAll(numbers)),
     asked<number | undefined>(store.get(LENGTH))]);

@@ -6,12 +6,11 @@
  * appear when the applet asks for the first one, above the volatile memory that it has then. What is
  * stored of a heap changes only by a commit, which is all or nothing.
  */
-import { DatabaseStore } from "./database-store.js";
-import { LayoutMismatchError, UnsupportedError } from "./errors.js";
+import { LayoutMismatchError } from "./errors.js";
 import { HEAP_BASE, HEAPS_END, LIMIT_DEFAULT, LIMIT_MAX, placeOf, WASM_PAGE_SIZE } from "./layout.js";
-import { PageStore } from "./page-store.js";
+import { openStore } from "./open-store.js";
 import { PageSums } from "./page-sums.js";
-import { type Durability, type HeapStore, type OpenOptions, PAGE_SIZE, type Phase } from "./store.js";
+import { type Durability, type HeapStore, PAGE_SIZE, type Phase } from "./store.js";
 
 const RECORD_SIZE = 32;
 const FLAG_CREATED = 1n;
@@ -371,17 +370,6 @@ function forEachOrThrow<Item>(items: readonly Item[], work: (item: Item) => void
     }
   }
   if (failures.length > 0) throw failures[0];
-}
-
-async function openStore(
-  name: string, options: OpenOptions, fallback: "indexeddb" | undefined,
-): Promise<HeapStore> {
-  try {
-    return await PageStore.open(name, options);
-  } catch (error) {
-    if (fallback !== "indexeddb" || !(error instanceof UnsupportedError)) throw error;
-    return await DatabaseStore.open(name, options);
-  }
 }
 
 function* numbers(from: number, end: number): Generator<number> {

@@ -16,8 +16,13 @@ type Openable = {
   createSyncAccessHandle(options?: { mode: Access }): Promise<FileSystemSyncAccessHandle>;
 };
 
-/** Locks that this worker gave up, until they are free: who opens a heap again just waits for that. */
-const releasing = new Map<string, Promise<unknown>>();
+/**
+ * When this worker gave a lock up: the browser learns it a moment later, and who opens the heap again
+ * at once just waits for that.
+ */
+const released = new Map<string, number>();
+const RELEASE_MS_MAX = 500;
+const RELEASE_PAUSE_MS = 2;
 
 /** A lock that is held. */
 export class HeapLock {
@@ -36,19 +41,21 @@ export class HeapLock {
     }
     const signal = wait instanceof AbortSignal ? wait : undefined;
     const options: LockOptions = wait ? { mode, ...(signal && { signal }) } : { mode, ifAvailable: true };
-    await releasing.get(name);
-    return await new Promise<HeapLock>((taken, failed) => {
-      const freed = navigator.locks.request(`holdfast:${name}`, options, (lock) => {
-        if (lock === null) throw new LockedError(LOCKED);
-        return new Promise<void>((done) => taken(new HeapLock(() => {
-          done();
-          const forget = () => void (releasing.get(name) === freed && releasing.delete(name));
-          releasing.set(name, freed);
-          freed.then(forget, forget);
-        })));
+    for (;;) {
+      const lock = await new Promise<HeapLock | null>((taken, failed) => {
+        navigator.locks.request(`holdfast:${name}`, options, (lock) => {
+          if (lock === null) return void taken(null);
+          return new Promise<void>((release) => taken(new HeapLock(() => {
+            release();
+            released.set(name, performance.now());
+          })));
+        }).catch(failed);
       });
-      freed.catch(failed);
-    });
+      if (lock !== null) return lock;
+      const since = performance.now() - (released.get(name) ?? -Infinity);
+      if (since > RELEASE_MS_MAX) throw new LockedError(LOCKED);
+      await new Promise((done) => setTimeout(done, RELEASE_PAUSE_MS));
+    }
   }
 
   release(): void {

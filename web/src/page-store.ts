@@ -31,6 +31,8 @@ const FIRST = PAGE_SIZE;
 /** Head: magic, generation, number, count of pages; u32 each; length of the heap, sum; u64 each. */
 const HEAD_BYTES = 32;
 const SUM_AT = 24;
+/** Where the header of the heap's first stream is kept, in its folder. */
+const ORIGIN_FILE = "origin";
 const SCRATCH_PAGES = SCRATCH_BYTES / PAGE_SIZE;
 /**
  * Head of the kept sums: magic, generation of the journal, count; u32 each, 4 bytes of zero, and the
@@ -43,9 +45,12 @@ const SUMS_SUM_AT = 16;
 const ZEROES_READ = 4;
 /** Read at a time. */
 const READ_BYTES = 256 << 10;
-/** A longer journal is brought home before the next commit. */
-const JOURNAL_BYTES_MAX = 32 << 20;
-/** As much of the journal's file is used again. */
+/**
+ * A longer journal is brought home before the next commit. Its file keeps this size while the heap is
+ * open: a flush of bytes that were there before need not store where the file's new bytes are.
+ */
+const JOURNAL_BYTES_MAX = 16 << 20;
+/** As much of the file stays when the heap is closed. */
 const JOURNAL_BYTES_KEPT = 4 << 20;
 
 interface Entry {
@@ -119,8 +124,9 @@ export class PageStore implements HeapStore {
   static async open(name: string, options: OpenOptions): Promise<PageStore> {
     checkedSize(options.size);
     const mode = options.access === "read-only" ? "shared" : "exclusive";
+    const root = await originFiles();
     // The folder is found while the lock is taken; its files are opened by who has the lock.
-    const finding = originFiles().then((root) => root.getDirectoryHandle(name, { create: true }));
+    const finding = root.getDirectoryHandle(name, { create: true });
     finding.catch(() => {});
     const lock = await HeapLock.take(name, mode, options.wait);
     const files: FileSystemSyncAccessHandle[] = [];
@@ -313,6 +319,33 @@ export class PageStore implements HeapStore {
     this.#goHome();
   }
 
+  async origin(): Promise<Uint8Array | undefined> {
+    try {
+      await this.#folder.getFileHandle(ORIGIN_FILE);
+    } catch (error) {
+      if ((error as DOMException).name !== "NotFoundError") throw error;
+      return undefined;
+    }
+    const file = await openFile(this.#folder, ORIGIN_FILE, "read-only");
+    try {
+      const bytes = new Uint8Array(file.getSize());
+      file.read(bytes, { at: 0 });
+      return bytes;
+    } finally {
+      file.close();
+    }
+  }
+
+  async keepOrigin(bytes: Uint8Array): Promise<void> {
+    const file = await openFile(this.#folder, ORIGIN_FILE, "readwrite");
+    try {
+      write(file, bytes, 0);
+      file.flush();
+    } finally {
+      file.close();
+    }
+  }
+
   /** Commits are stored when they return. */
   settled(): undefined {
     return undefined;
@@ -335,7 +368,10 @@ export class PageStore implements HeapStore {
   /** Releases the heap; what was not committed is lost. */
   close(): void {
     try {
-      if (this.#ended === undefined && !this.#isReadOnly) this.checkpoint();
+      if (this.#ended === undefined && !this.#isReadOnly) {
+        this.checkpoint();
+        this.#shorten(JOURNAL_BYTES_KEPT);
+      }
     } finally {
       this.abandon();
     }
@@ -434,6 +470,10 @@ export class PageStore implements HeapStore {
     return true;
   }
 
+  #shorten(bytes: number): void {
+    if (this.#journal.getSize() > bytes) this.#journal.truncate(bytes);
+  }
+
   #writeHeader(generation: number, sealed: number): void {
     const { bytes, view } = this.#scratch;
     bytes.fill(0, 0, PAGE_SIZE);
@@ -474,7 +514,7 @@ export class PageStore implements HeapStore {
     this.#writeHeader(this.#generation + 1, 0);
     this.#generation += 1;
     [this.#entries, this.#tail, this.#lastSum] = [[], FIRST, 0n];
-    if (this.#journal.getSize() > JOURNAL_BYTES_KEPT) this.#journal.truncate(JOURNAL_BYTES_KEPT);
+    this.#shorten(JOURNAL_BYTES_MAX);
     this.#onPhase("reset");
   }
 }

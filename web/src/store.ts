@@ -54,6 +54,9 @@ export interface HeapStore {
   settled(): Promise<void> | undefined;
   /** Rejects with a `StorageLostError` if what is stored was removed; nothing is committed then. */
   check(): Promise<void>;
+  /** Bytes kept beside the heap, which say where it came from; `undefined` where none were kept. */
+  origin(): Promise<Uint8Array | undefined>;
+  keepOrigin(bytes: Uint8Array): Promise<void>;
   /** Brings home what commits left beside the heap. */
   checkpoint(): void;
   /** Releases the heap. Call `check` before where the storage may have been cleared. */

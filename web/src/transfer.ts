@@ -7,8 +7,8 @@
  */
 import { CorruptError, ExistsError, UnsupportedError } from "./errors.js";
 import { LIMIT_DEFAULT, LIMIT_MAX, WASM_PAGE_SIZE } from "./layout.js";
-import { PageStore } from "./page-store.js";
-import { PAGE_SIZE } from "./store.js";
+import { openStore } from "./open-store.js";
+import { type HeapStore, PAGE_SIZE } from "./store.js";
 import { type Sum, summer } from "./xxh3.js";
 
 const MAGIC = "HOLDFSTX";
@@ -25,29 +25,35 @@ const END = 2;
 const ADDRESS_UNIT = 1n << 30n;
 const WINDOW_START = 0x1000_0000_0000n;
 const WINDOW_END = 0x5000_0000_0000n;
-/** Where the header of the heap's first stream is kept, in its folder. */
-const ORIGIN_FILE = "origin";
+
+/** Where a heap is looked for besides files. */
+export interface TransferOptions {
+  /** As for applets: in IndexedDB, where the browser gives the page no files. */
+  readonly fallback?: "indexeddb";
+}
 
 /**
  * The heap as a stream. One that was never imported gets an address at its first export, and
  * `limit`, which is a multiple of 64 KiB. Throws what `PageStore.open` throws, and `RangeError` for
  * another limit or a heap that has nothing stored.
  */
-export async function exportHeap(name: string, limit = LIMIT_DEFAULT): Promise<Blob> {
+export async function exportHeap(
+  name: string, limit = LIMIT_DEFAULT, { fallback }: TransferOptions = {},
+): Promise<Blob> {
   if (!(limit > 0 && limit <= LIMIT_MAX) || limit % WASM_PAGE_SIZE !== 0) {
     throw new RangeError(`limit must be a multiple of ${WASM_PAGE_SIZE}, ${LIMIT_MAX} at most`);
   }
   const sum = await summer();
-  const store = await PageStore.open(name, { size: LIMIT_MAX });
+  const store = await openStore(name, { size: LIMIT_MAX }, fallback);
   try {
     const backed = store.length;
     if (backed === 0) throw new RangeError("nothing is stored of the heap; run its applet first");
     const heap = new Uint8Array(backed);
     store.read(heap);
-    let header = await kept(name);
+    let header = await kept(store);
     if (header === undefined) {
       header = newHeader(name, limit);
-      await keep(name, header);
+      await store.keepOrigin(bytesOf(header));
     }
     // A page may have let it grow beyond the limit that it had elsewhere.
     if (header.getBigUint64(40, true) < BigInt(backed)) {
@@ -72,17 +78,20 @@ export async function exportHeap(name: string, limit = LIMIT_DEFAULT): Promise<B
  * stream is damaged or cut off, `UnsupportedError` for a newer version or a heap that is too large
  * for a page, `ExistsError`, and what `PageStore.open` and `commit` throw; nothing is stored then.
  */
-export async function importHeap(name: string, stream: Blob): Promise<void> {
+export async function importHeap(
+  name: string, stream: Blob, { fallback }: TransferOptions = {},
+): Promise<void> {
   const sum = await summer();
   const bytes = new Uint8Array(await stream.arrayBuffer());
   const { header, heap } = parse(bytes, sum);
-  const store = await PageStore.open(name, { size: LIMIT_MAX });
+  const store = await openStore(name, { size: LIMIT_MAX }, fallback);
   try {
     if (store.length > 0) throw new ExistsError(`there is a heap ${name}; choose another name`);
-    await keep(name, header);
+    await store.keepOrigin(bytesOf(header));
     store.commit(heap, Array.from({ length: heap.length / PAGE_SIZE }, (_, page) => page)
       .filter((page) => !isZero(heap, page)));
     if (store.length === 0) store.commit(heap, [0]);
+    await store.settled();
   } finally {
     store.close();
   }
@@ -179,34 +188,9 @@ function parse(bytes: Uint8Array, sum: Sum): { header: DataView; heap: Uint8Arra
   }
 }
 
-async function originFile(name: string, create: boolean) {
-  const root = await navigator.storage.getDirectory();
-  const folder = await root.getDirectoryHandle(name, { create: true });
-  const file = await folder.getFileHandle(ORIGIN_FILE, { create });
-  return file.createSyncAccessHandle();
-}
-
 /** The header of the stream that the heap came from or went to first, if there was one. */
-async function kept(name: string): Promise<DataView | undefined> {
-  let file;
-  try {
-    file = await originFile(name, false);
-  } catch (error) {
-    if ((error as DOMException).name !== "NotFoundError") throw error;
-    return undefined;
-  }
-  const header = new DataView(new ArrayBuffer(HEADER_SIZE));
-  const read = file.read(bytesOf(header));
-  file.close();
-  return read === HEADER_SIZE ? header : undefined;
-}
-
-async function keep(name: string, header: DataView): Promise<void> {
-  const file = await originFile(name, true);
-  try {
-    file.write(bytesOf(header), { at: 0 });
-    file.flush();
-  } finally {
-    file.close();
-  }
+async function kept(store: HeapStore): Promise<DataView | undefined> {
+  const bytes = await store.origin();
+  if (bytes?.length !== HEADER_SIZE) return undefined;
+  return new DataView(bytes.slice().buffer);
 }

@@ -63,6 +63,32 @@ test("a heap that was born in a page is one of `holdfast run`", async () => {
   holdfast("heap", "check", "born");
 });
 
+// Guarantee: web/transfer
+test("a heap moves into IndexedDB and back, where there are no files", async () => {
+  const stream = streamOf("database");
+  const first = await tab();
+  await first.step("refuseFiles");
+  const job = { name: "guestbook", base64: stream.toString("base64") };
+  assert.equal(await first.step("importHeap", job), "UnsupportedError");
+  const fallback = "indexeddb";
+  assert.equal(await first.step("importHeap", { ...job, fallback }), null);
+  const run = ({ step }, ...args) =>
+    step("run", { applet: "guestbook", args, limit: LIMIT, fallback });
+  assert.equal((await run(first, "add", "Grace")).exitCode, 0);
+  await first.page.close();
+  const second = await tab();
+  await second.step("refuseFiles");
+  assert.match((await run(second, "list")).lines.join(), /Ada.*Grace/);
+  assert.equal(await second.step("exportHeap", { name: "guestbook", limit: LIMIT }), "UnsupportedError");
+  const back = await second.step("exportHeap", { name: "guestbook", limit: LIMIT, fallback });
+  writeFileSync(file("database-back"), Buffer.from(back, "base64"));
+  // The heap keeps the address that it had.
+  assert.deepEqual(Buffer.from(back, "base64").subarray(16, 40), stream.subarray(16, 40));
+  holdfast("heap", "import", file("database-back"), "database-back");
+  assert.match(guestbook("database-back", "list"), /Ada[^]*Grace/);
+  holdfast("heap", "check", "database-back");
+});
+
 // Guarantee: web/transfer-portable
 test("a portable heap goes from a native applet to the page, and to one in WebAssembly, and back", async () => {
   const call = (applet, heap, name, input) =>

@@ -208,11 +208,12 @@ const steps = {
   isOwner: () => shared.isOwner,
   unshare: () => shared.close(),
   stop: async () => (await applet.close()) ?? null,
-  async importHeap({ name, base64 }) {
-    await importHeap(name, new Blob([bytesOf(base64)]));
+  async importHeap({ name, base64, fallback }) {
+    await importHeap(name, new Blob([bytesOf(base64)]), { fallback });
   },
-  async exportHeap({ name, limit }) {
-    const bytes = new Uint8Array(await (await exportHeap(name, limit)).arrayBuffer());
+  async exportHeap({ name, limit, fallback }) {
+    const stream = await exportHeap(name, limit, { fallback });
+    const bytes = new Uint8Array(await stream.arrayBuffer());
     return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
   },
   /** Has the browser refuse files, as some do in private windows. */
