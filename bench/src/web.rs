@@ -20,7 +20,7 @@ const RELOADED: [u32; 3] = [1, 16, 64];
 /// Makes measurements of the values of a section.
 type Section = fn(&Values, &mut Outcome);
 
-const SECTIONS: [(&str, Section); 7] = [
+const SECTIONS: [(&str, Section); 8] = [
     ("restore", restore),
     ("reload", reload),
     ("commit", commit),
@@ -28,6 +28,7 @@ const SECTIONS: [(&str, Section); 7] = [
     ("spellcheck", spellcheck),
     ("run", whole_runs),
     ("native", native),
+    ("views", views),
 ];
 
 /// Runs the suite, or one of its sections; `progress` gets the name of each step.
@@ -97,7 +98,9 @@ fn restore(values: &Values, outcome: &mut Outcome) {
         let key = format!("restore_ms_{size}mib");
         let goal = (size == 64).then_some(Goal::AtMost(10.0));
         outcome.add(key.clone(), values.get(&key).cloned(), "ms", goal);
-        let ratio = over(values, &key, &format!("plain_read_ms_{size}mib"));
+        let plain = format!("plain_read_ms_{size}mib");
+        outcome.add(plain.clone(), values.get(&plain).cloned(), "ms", None);
+        let ratio = over(values, &key, &plain);
         outcome.add(format!("restore_vs_opfs_read_{size}mib"), ratio, "x", None);
     }
 }
@@ -143,6 +146,7 @@ fn mail(values: &Values, outcome: &mut Outcome) {
     outcome.add("mail_vs_opfs_file", over(values, "mail_opfs_ms", heap), "x", goal);
     outcome.add("mail_vs_indexeddb", over(values, "mail_indexeddb_ms", heap), "x", goal);
     outcome.add("mail_heap_ms", values.get(heap).cloned(), "ms", None);
+    outcome.add("mail_start_ms", values.get("mail_start_ms").cloned(), "ms", None);
     for (key, unit) in [
         ("mail_learnt", ""),
         ("mail_words", ""),
@@ -174,4 +178,39 @@ fn native(values: &Values, outcome: &mut Outcome) {
     outcome.add("video_frames_per_s", values.get("video_per_s").cloned(), "1/s", None);
     let ratio = over(values, "video_per_s", "video_rate");
     outcome.add("video_vs_its_rate", ratio, "x", Some(Goal::AtLeast(1.0)));
+}
+
+/// Operations on a heap that JavaScript opens itself, each with its unit and the nanoseconds of that.
+const VIEWS: [(&str, &str, f64); 13] = [
+    ("map_set_new", "ns", 1.0),
+    ("map_set", "ns", 1.0),
+    ("map_set_in_transaction", "ns", 1.0),
+    ("map_get", "ns", 1.0),
+    ("map_iterate", "ns", 1.0),
+    ("map_set_object", "ns", 1.0),
+    ("map_get_object", "ns", 1.0),
+    ("array_push", "ns", 1.0),
+    ("array_get", "ns", 1.0),
+    ("field_read", "ns", 1.0),
+    ("field_write", "ns", 1.0),
+    ("reference_follow", "ns", 1.0),
+    ("document_query", "ms", 1e6),
+];
+
+fn views(values: &Values, outcome: &mut Outcome) {
+    for (name, unit, ns) in VIEWS {
+        let time = values.get(&format!("{name}_ns")).map(|series| series.map(|value| value / ns));
+        outcome.add(format!("views_{name}_{unit}"), time, unit, None);
+    }
+    for (key, one, other) in [
+        ("views_map_set_new_vs_js_map", "map_set_new", "js_map_set_new"),
+        ("views_map_get_vs_js_map", "map_get", "js_map_get"),
+        ("views_map_iterate_vs_js_map", "map_iterate", "js_map_iterate"),
+        ("views_map_set_vs_indexeddb", "indexeddb_put", "map_set_new"),
+        ("views_map_get_vs_indexeddb", "indexeddb_get", "map_get"),
+        ("views_document_open_vs_parse", "document_parse", "document_open"),
+    ] {
+        let ratio = over(values, &format!("{one}_ns"), &format!("{other}_ns"));
+        outcome.add(key, ratio, "x", None);
+    }
 }

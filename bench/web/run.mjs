@@ -16,7 +16,7 @@ const FOLDERS = {
   text: "/usr/share/common-licenses",
   ...named(process.env),
 };
-const SECTIONS = { restore, reload, commit, mail, spellcheck, run, native };
+const SECTIONS = { restore, reload, commit, mail, spellcheck, run, native, views };
 
 const chromium = new Browser();
 const server = await serve(FOLDERS);
@@ -127,7 +127,7 @@ async function mail(count) {
   add("mail_learn_ms", ms);
   add("mail_right_share", share);
   const job = { mails: test.slice(0, 10) };
-  const sides = Object.fromEntries(["heap", "opfs", "indexeddb"].map((way) =>
+  const sides = Object.fromEntries(["start", "heap", "opfs", "indexeddb"].map((way) =>
     [way, async () => add(`mail_${way}_ms`, (await once("classify", { ...job, way })).ms)]));
   await inTurns(count, sides);
 }
@@ -136,12 +136,14 @@ async function mail(count) {
 async function spellcheck(count) {
   const lists = (await readdir(FOLDERS.dict)).filter((name) => /^index\.|\.exc$/.test(name));
   await once("keepDictionaries", { lists });
+  let isBuilt = false;
   const sides = Object.fromEntries(["heap", "opfs", "indexeddb"].map((way) => [way, async () => {
-    const { ms, unknown } = await once("spell", { way, lists });
+    const { ms, unknown } = await once("spell", { way, lists, isBuilt });
     add(`spell_${way}_ms`, ms);
     add("spell_unknown_words", unknown);
   }]));
   await sides.heap();
+  isBuilt = true;
   series.spell_heap_ms.length = 0;
   await inTurns(count, sides);
   if (new Set(series.spell_unknown_words).size > 1) throw new Error("the ways find different words");
@@ -195,6 +197,13 @@ async function run(count) {
     }
   } finally {
     await rm(home, { recursive: true, force: true });
+  }
+}
+
+/** Maps, arrays, values and documents of JavaScript in a heap, each round in a heap of its own. */
+async function views(count) {
+  for (let round = 0; round < count; round++) {
+    Object.entries(await once("views")).forEach(([name, ns]) => add(`${name}_ns`, ns));
   }
 }
 

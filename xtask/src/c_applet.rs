@@ -179,6 +179,9 @@ fn clang() -> Result<Command> {
     // Below everything else, so that a stack that overflows is a trap and not a change of the
     // program's data.
     command.args(["--target=wasm32-wasi", "-Wl,--stack-first", "-Wl,-z,stack-size=262144"]);
+    // The libraries' debugging information was half of a program, which pages fetch; the names of
+    // functions, which traps tell, stay.
+    command.arg("-Wl,--strip-debug");
     Ok(command)
 }
 
