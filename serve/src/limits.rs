@@ -28,6 +28,8 @@ pub struct ServeLimits {
     pub connections_per_origin: usize,
     /// Connections of any kind, before a word was said on them.
     pub sockets: usize,
+    /// How long a connection may take to send the head of its first request.
+    pub head_timeout: Duration,
     /// Applets of all origins.
     pub applets: usize,
     /// Applets of one connection.
@@ -69,6 +71,7 @@ impl Default for ServeLimits {
             connections: 64,
             connections_per_origin: 16,
             sockets: 256,
+            head_timeout: Duration::from_secs(10),
             applets: 32,
             applets_per_connection: 8,
             pending_calls: 64,

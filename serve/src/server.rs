@@ -160,7 +160,11 @@ impl Server {
             .build()
             .map_err(ServeError::Threads)?;
         let listener = runtime
-            .block_on(LoopbackListener::bind(address, config.limits.sockets))
+            .block_on(LoopbackListener::bind(
+                address,
+                config.limits.sockets,
+                config.limits.head_timeout,
+            ))
             .map_err(|source| ServeError::Listen { address, source })?;
         let limits = config.limits;
         let shared = Shared {

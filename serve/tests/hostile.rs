@@ -1,5 +1,7 @@
 //! Pages and programs that want more than they may have.
 
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -214,6 +216,41 @@ fn flood_is_closed_and_the_server_goes_on() {
     assert_eq!(client.closed(), 1008, "too many bytes wait");
     let mut client = served.connect();
     client.start(&program, &[]).unwrap();
+    assert_eq!(client.call("echo", b"x").unwrap(), b"x");
+}
+
+/// A socket that says nothing, and one that says it byte by byte and never ends, would keep others
+/// out for good.
+///
+/// Guarantee: serve/silent
+#[test]
+fn silent_sockets_are_closed() {
+    let (home, program) = (Home::new(), applet("trial"));
+    let served = home.serve_with(|limits| {
+        limits.sockets = 4;
+        limits.head_timeout = Duration::from_millis(300);
+    });
+    let sockets: Vec<_> =
+        (0..4).map(|_| TcpStream::connect(("127.0.0.1", served.port)).unwrap()).collect();
+    let start = Instant::now();
+    let mut slow = &sockets[0];
+    let is_closed = |mut socket: &TcpStream| match socket.read(&mut [0]) {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    };
+    slow.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    while !is_closed(slow) && start.elapsed() < Duration::from_secs(20) {
+        let _ = slow.write(b"GET / HTTP/1.1\r\nx: y\r\n");
+    }
+    assert!(start.elapsed() < Duration::from_secs(20), "a head that never ends is waited for");
+    for silent in &sockets[1..] {
+        silent.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert!(is_closed(silent));
+    }
+    // A connection that said what it wants may be silent for longer.
+    let mut client = served.connect();
+    client.start(&program, &[]).unwrap();
+    std::thread::sleep(Duration::from_millis(600));
     assert_eq!(client.call("echo", b"x").unwrap(), b"x");
 }
 
