@@ -1,7 +1,7 @@
 //! Row H12: files that older versions wrote. Database, redo log, image and saved copy of a set are
 //! of one database: block 1 was committed to its file, block 2 to the log, block 3 to image and
 //! copy. In set 1 each is of the version 1 of its format; in set 2 mark and log name boot and pool
-//! (`owner/`); in set 3 the log has compressed blocks.
+//! (`owner/`); in set 3 the log has compressed blocks, in set 4 what changed in one, too.
 //!
 //! `HOLDFAST_GOLDEN=$PWD/sqlite/vfs/golden cargo test -p holdfast-sqlite golden_files_are_made`
 //! writes them anew, of the versions that the code has now; a change that raises a version adds the
@@ -36,7 +36,7 @@ struct Set {
     copy: &'static str,
 }
 
-const SETS: [Set; 3] = [
+const SETS: [Set; 4] = [
     Set {
         database: include_str!("../golden/database-1.txt"),
         log: include_str!("../golden/log-1.txt"),
@@ -55,9 +55,15 @@ const SETS: [Set; 3] = [
         image: include_str!("../golden/image-3.txt"),
         copy: include_str!("../golden/copy-3.txt"),
     },
+    Set {
+        database: include_str!("../golden/database-4.txt"),
+        log: include_str!("../golden/log-4.txt"),
+        image: include_str!("../golden/image-4.txt"),
+        copy: include_str!("../golden/copy-4.txt"),
+    },
 ];
 /// Of the sets that the code makes now.
-const NEWEST: usize = 3;
+const NEWEST: usize = 4;
 
 /// Of the database in the golden files, which no file system gave it.
 const IDENTITY: Identity = Identity::new([0xfe00, 42, 1_700_000_000_000_000_000]);
@@ -182,7 +188,7 @@ fn an_old_log_is_begun_again_before_the_next_record() {
         let pool = machine.attach().unwrap();
         pool.flush_and_tidy().unwrap();
         drop(pool);
-        assert_eq!(std::fs::read(log_path(&machine.database())).unwrap()[7], 3);
+        assert_eq!(std::fs::read(log_path(&machine.database())).unwrap()[7], 4);
         std::fs::remove_file(image).unwrap();
         assert_eq!((machine.recover(), machine.says()), (Source::Log, vec![b'S', 11, 12, 13]));
     }
@@ -226,8 +232,11 @@ fn golden_files_are_made_on_demand() {
     assert!(pool.heat(pool.base()).unwrap());
     commit(&pool, 1, 11);
     pool.checkpoint().unwrap();
+    // In a record each; the second has what changed.
+    pool.settings.set("level", "power").unwrap();
+    commit(&pool, 2, 10);
     commit(&pool, 2, 12);
-    pool.flush_and_tidy().unwrap();
+    pool.settings.set("level", "process").unwrap();
     commit(&pool, 3, 13);
     let databases = Databases::of(&machine.places);
     databases.save(&databases.list().unwrap()[0]).unwrap();

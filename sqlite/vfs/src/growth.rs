@@ -113,7 +113,7 @@ impl Pool {
             let was_empty = read_mark(self.base())?.0.is_some_and(|mark| mark.was_empty);
             let size = if was_empty { 0 } else { there };
             self.finish_record(log, (self.image.commits().applied(), size), false)?;
-            log.begin(false);
+            log.begin((position.salt(), position.records()), false);
         }
         Ok(Some(Growth::new(first)))
     }

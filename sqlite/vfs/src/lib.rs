@@ -24,6 +24,7 @@
 mod apply;
 mod attach;
 mod base;
+mod changes;
 mod commit;
 mod complaints;
 mod connection;

@@ -2,12 +2,15 @@
 //! records that each hold all blocks that changed since the one before.
 //!
 //! A record counts when it is whole: a sum over it and the salt of the log's generation says so.
-//! Blocks are compressed where that pays. Space is written ahead with zeros, as much
+//! Blocks are compressed where that pays; of one that the log has already, a short record says only
+//! what changed. Space is written ahead with zeros, as much
 //! again as the log has, so that most short records change no metadata of the file system, and one
 //! `fdatasync` is one write of the disk. A program that opens a database for one commit has it write 16 KiB.
 //!
 //! Invariants:
 //! - A block that is twice in a record counts as it is there last.
+//! - What changed is said against the version that the records before have of the block, of the
+//!   same generation: a recovery needs nothing but the log for it, and no torn page of the file.
 //! - No record of this version is in a log that an earlier one began, which would take it for the
 //!   end.
 //! - Records are read in order and up to the first that is not whole; so the state is always as of
@@ -35,12 +38,15 @@ use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::apply::Blocks;
+use crate::changes;
 use crate::error::SqliteError;
 use crate::file_names::{Names, folder_of};
 use crate::image::BLOCK_BYTES;
 use crate::owner::{OWNER_AT, Owner};
 
-const MAGIC: &[u8; 8] = b"HFsqlog\x03";
+const MAGIC: &[u8; 8] = b"HFsqlog\x04";
+/// Of the version whose records do not say what changed in a block.
+const MAGIC_WITHOUT_CHANGES: &[u8; 8] = b"HFsqlog\x03";
 /// Of the version whose records have whole blocks only.
 const MAGIC_OF_WHOLE_BLOCKS: &[u8; 8] = b"HFsqlog\x02";
 /// Of the version that did not say who its owner is either.
@@ -52,6 +58,14 @@ const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"HFrz");
 const RECORD_MAGIC_OF_WHOLE_BLOCKS: u32 = u32::from_le_bytes(*b"HFrc");
 /// What a record has of each block before its bytes: its number, and how many they are.
 const ENTRY_BYTES: usize = 6;
+/// Set in how many bytes a block has in a record: they are what changed in it.
+const IS_CHANGE: u16 = 1 << 15;
+/// What changed is kept where it takes no more.
+const CHANGE_BYTES_MAX: usize = BLOCK_BYTES / 2;
+/// Of a block in succession: a recovery reads each.
+const CHANGES_MAX: usize = 64;
+/// Of a longer record all blocks are whole.
+const CHANGED_BLOCKS_MAX: usize = 32;
 /// A block is kept compressed where that is shorter by an eighth at least.
 const COMPRESSED_BYTES_MAX: usize = BLOCK_BYTES - BLOCK_BYTES / 8;
 /// After so many blocks for which that did not pay, only each so manieth is tried.
@@ -146,7 +160,7 @@ pub(crate) struct Written {
 /// The record that is being put together.
 #[derive(Debug, Default)]
 struct Draft {
-    /// Of each block its number, and how many bytes it has in `room`.
+    /// Of each block its number, and how many bytes it has in `room`; see [`IS_CHANGE`].
     entries: Vec<(u32, Logged, u16)>,
     room: Vec<u8>,
     /// Of each block that is whole, where in `room`: a later version takes its place.
@@ -157,6 +171,8 @@ struct Draft {
     misses: usize,
     /// A commit waits for it: see [`is_sparse`].
     is_awaited: bool,
+    /// This process wrote all records before it.
+    goes_on: bool,
 }
 
 /// Whether compressing a block takes next to no time: most of what a look at 64 of its words finds
@@ -177,8 +193,26 @@ impl Draft {
         self.whole.clear();
     }
 
-    fn put(&mut self, block: u32, version: Version, page: &[u8; BLOCK_BYTES]) {
+    fn put(
+        &mut self,
+        block: u32,
+        version: Version,
+        before: Option<&[u8; BLOCK_BYTES]>,
+        page: &[u8; BLOCK_BYTES],
+    ) {
         let logged = Logged { version, sum: xxh3_64(page) };
+        // A version that is in this record already is not the one before.
+        let is_first = self.entries.len() < CHANGED_BLOCKS_MAX
+            && self.entries.iter().all(|(other, ..)| *other != block);
+        if let Some(before) = before.filter(|_| is_first) {
+            let at = self.room.len();
+            if changes::put(before, page, &mut self.room, CHANGE_BYTES_MAX) {
+                let bytes = (self.room.len() - at) as u16;
+                self.entries.push((block, logged, bytes | IS_CHANGE));
+                return;
+            }
+            self.room.truncate(at);
+        }
         let mut compressed = [0; get_maximum_output_size(BLOCK_BYTES)];
         let is_short = self.is_awaited && self.entries.len() < AWAITED_BLOCKS_MAX;
         let is_tried = match is_short {
@@ -312,8 +346,9 @@ pub(crate) struct Record {
     is_plain: bool,
 }
 
-/// What a whole record says, and of each block in it where that is.
-type Whole = (Record, Vec<(u32, Place)>);
+/// What a whole record says, and of each block in it where that is, and whether what changed is
+/// there.
+type Whole = (Record, Vec<(u32, Place, bool)>);
 
 /// What a record's head says, the sum over the record, and the head's bytes without that.
 type Head = (Record, u64, [u8; RECORD_HEADER_BYTES]);
@@ -336,8 +371,10 @@ fn record_bytes(blocks: u32, bytes: u64, is_plain: bool) -> (u64, u64) {
 pub(crate) struct Contents {
     /// The last whole record.
     pub(crate) last: Option<Record>,
-    /// Of each block, where its newest version is.
+    /// Of each block, where its newest version is that is there as a whole.
     pub(crate) places: BTreeMap<u32, u64>,
+    /// Of blocks that changed after that, where what changed is, in order.
+    changes: HashMap<u32, Vec<Place>>,
     pub(crate) records: u64,
 }
 
@@ -348,10 +385,20 @@ impl Written {
 }
 
 impl Contents {
+    /// A record has this of a block.
+    fn note(&mut self, block: u32, place: Place, is_change: bool) {
+        if is_change {
+            self.changes.entry(block).or_default().push(place);
+        } else {
+            self.changes.remove(&block);
+            self.places.insert(block, place.word());
+        }
+    }
+
     /// As what is written to a database file; nothing, where there is no record.
     pub(crate) fn blocks<'a>(&'a self, log: &'a Log) -> Blocks<'a> {
         let read = Box::new(|run: &[(u32, u64)], pages: &mut [u8]| {
-            log.read_run(run, pages).map_err(SqliteError::io("read", log.path()))
+            log.read_blocks(self, run, pages).map_err(SqliteError::io("read", log.path()))
         });
         Blocks { places: &self.places, size: self.last.map_or(0, |record| record.size), read }
     }
@@ -489,6 +536,7 @@ impl Log {
             |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
         let is_current = &header[..8] == MAGIC;
         let is_known = is_current
+            || &header[..8] == MAGIC_WITHOUT_CHANGES
             || &header[..8] == MAGIC_OF_WHOLE_BLOCKS
             || &header[..8] == MAGIC_WITHOUT_OWNER;
         let is_whole = is_known && word(40) == xxh3_64(&header[..40]);
@@ -564,10 +612,21 @@ impl Log {
         Ok(())
     }
 
-    /// Begins a record, whose blocks follow with [`Log::put`]; whether a commit waits for it.
-    pub(crate) fn begin(&mut self, is_awaited: bool) {
+    /// Begins a record behind so many of a generation, whose blocks follow with [`Log::put`];
+    /// whether a commit waits for it.
+    pub(crate) fn begin(&mut self, (salt, records): (u64, u64), is_awaited: bool) {
         self.draft.clear();
         self.draft.is_awaited = is_awaited;
+        self.draft.goes_on = self.wrote(salt, records);
+    }
+
+    /// The version of a block that the records before have, if the next one may say what changed
+    /// since.
+    pub(crate) fn version_before(&self, block: u32) -> Option<Version> {
+        let Written { contents, versions, .. } =
+            self.written.as_ref().filter(|_| self.draft.goes_on)?;
+        let changes = contents.changes.get(&block).map_or(0, Vec::len);
+        versions.get(&block).filter(|_| changes < CHANGES_MAX).map(|logged| logged.version)
     }
 
     /// The record will have so many blocks, about.
@@ -576,16 +635,18 @@ impl Log {
     }
 
     /// Puts a block into the record, in this version, which `read` fills in; one of an earlier
-    /// version that is there does not count any more.
+    /// version that is there does not count any more. `before` is the block in the version of
+    /// [`Log::version_before`].
     pub(crate) fn put<E>(
         &mut self,
         block: u32,
         version: Version,
+        before: Option<&[u8; BLOCK_BYTES]>,
         read: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut page = [0; BLOCK_BYTES];
         read(&mut page)?;
-        self.draft.put(block, version, &page);
+        self.draft.put(block, version, before, &page);
         Ok(())
     }
 
@@ -649,8 +710,8 @@ impl Log {
         let longest = longest.max(record.size);
         let mut at = record.pages;
         for (block, logged, bytes) in &self.draft.entries {
-            let place = Place { at, bytes: usize::from(*bytes) };
-            contents.places.insert(*block, place.word());
+            let place = Place { at, bytes: usize::from(bytes & !IS_CHANGE) };
+            contents.note(*block, place, bytes & IS_CHANGE != 0);
             versions.insert(*block, *logged);
             at = place.end();
         }
@@ -748,16 +809,17 @@ impl Log {
         let entry_bytes = if record.is_plain { 4 } else { ENTRY_BYTES };
         for entry in list.chunks_exact(entry_bytes).take(record.blocks as usize) {
             let block = u32::from_le_bytes(entry[..4].try_into().unwrap_or_default());
-            let bytes = match record.is_plain {
-                true => BLOCK_BYTES,
-                false => usize::from(u16::from_le_bytes([entry[4], entry[5]])),
+            let stored = match record.is_plain {
+                true => BLOCK_BYTES as u16,
+                false => u16::from_le_bytes([entry[4], entry[5]]),
             };
+            let (bytes, is_change) = (usize::from(stored & !IS_CHANGE), stored & IS_CHANGE != 0);
             let place = Place { at: end, bytes };
             end = place.end();
             if !(1..=BLOCK_BYTES).contains(&bytes) || end > record.end {
                 return Ok(None);
             }
-            places.push((block, place));
+            places.push((block, place, is_change));
         }
         let mut next = record.pages;
         let mut piece = vec![0; PIECE_BYTES.min((end - next) as usize)];
@@ -777,7 +839,15 @@ impl Log {
         let mut at = FIRST;
         while contents.records < records_max {
             let Some((record, places)) = self.record(at, salt, contents.records)? else { break };
-            contents.places.extend(places.into_iter().map(|(block, place)| (block, place.word())));
+            let has_before = |(block, _, is_change): &(u32, Place, bool)| {
+                !is_change || contents.places.contains_key(block)
+            };
+            if !places.iter().all(has_before) {
+                break;
+            }
+            places
+                .into_iter()
+                .for_each(|(block, place, is_change)| contents.note(block, place, is_change));
             at = record.end;
             contents.last = Some(record);
             contents.records += 1;
@@ -785,8 +855,33 @@ impl Log {
         Ok(contents)
     }
 
+    /// Reads blocks of what the log holds, as they are in their newest version.
+    pub(crate) fn read_blocks(
+        &self,
+        contents: &Contents,
+        run: &[(u32, u64)],
+        pages: &mut [u8],
+    ) -> io::Result<()> {
+        self.read_run(run, pages)?;
+        if contents.changes.is_empty() {
+            return Ok(());
+        }
+        let mut stored = Vec::new();
+        for ((block, _), page) in run.iter().zip(pages.chunks_exact_mut(BLOCK_BYTES)) {
+            for place in contents.changes.get(block).into_iter().flatten() {
+                stored.resize(place.bytes, 0);
+                self.file.read_exact_at(&mut stored, place.at)?;
+                let made = changes::apply(&stored, page);
+                made.ok_or_else(|| {
+                    io::Error::new(io::ErrorKind::InvalidData, "a change goes beyond its block")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Reads blocks from their places; those that are one behind the other at once.
-    pub(crate) fn read_run(&self, run: &[(u32, u64)], pages: &mut [u8]) -> io::Result<()> {
+    fn read_run(&self, run: &[(u32, u64)], pages: &mut [u8]) -> io::Result<()> {
         let mut pages = pages;
         let places: Vec<Place> = run.iter().map(|(_, word)| Place::of(*word)).collect();
         let mut stored = Vec::new();
@@ -865,10 +960,10 @@ mod tests {
         let log = log.as_mut().unwrap();
         let mut ends = vec![FIRST];
         for (number, blocks) in records.iter().enumerate() {
-            log.begin(false);
+            log.begin((salt, u64::MAX), false);
             for (block, bytes) in blocks {
                 let version = Version { link: 1, transaction: number as u64 };
-                let put = log.put(*block, version, |page| {
+                let put = log.put(*block, version, None, |page| {
                     page.copy_from_slice(bytes);
                     Ok::<(), ()>(())
                 });
@@ -884,11 +979,65 @@ mod tests {
     fn read_all(log: &Log, contents: &Contents) -> Vec<(u32, Vec<u8>)> {
         let run: Vec<(u32, u64)> = contents.places.iter().map(|(a, b)| (*a, *b)).collect();
         let mut pages = vec![0; run.len() * BLOCK_BYTES];
-        log.read_run(&run, &mut pages).unwrap();
+        log.read_blocks(contents, &run, &mut pages).unwrap();
         run.iter()
             .map(|(block, _)| *block)
             .zip(pages.chunks(BLOCK_BYTES).map(<[u8]>::to_vec))
             .collect()
+    }
+
+    /// What changed is said against the record before, also of a block that is twice in one; a
+    /// longer change, or the last of many, is the block.
+    #[test]
+    fn changes_are_against_the_record_before() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let pool = hot(folder.path(), 4);
+        let salt = pool.image.log_position().salt();
+        let mut log = pool.log.lock().unwrap();
+        let log = log.as_mut().unwrap();
+        let (mut at, mut records) = (FIRST, 0);
+        let mut write = |log: &mut Log, blocks: &[(u32, Vec<u8>)], before: Option<&[u8]>| {
+            log.begin((salt, records), true);
+            for (block, bytes) in blocks {
+                let version = Version { link: 1, transaction: records };
+                let is_known = log.version_before(*block).is_some();
+                let before = before.filter(|_| is_known).map(|before| before.try_into().unwrap());
+                let put = log.put(*block, version, before, |page| {
+                    page.copy_from_slice(bytes);
+                    Ok::<(), ()>(())
+                });
+                put.unwrap();
+            }
+            let begin = at;
+            at = log.finish(at, (salt, records), (records, 1 << 20)).unwrap();
+            records += 1;
+            let contents = log.contents(salt, u64::MAX).unwrap();
+            assert_eq!(contents.records, records);
+            let found = read_all(log, &contents);
+            assert!(found.iter().any(|found| Some(found) == blocks.last()), "record {records}");
+            at - begin
+        };
+        let base = noise(1);
+        let with = |at: usize| {
+            let mut page = base.clone();
+            page[at..at + 100].fill(9);
+            page
+        };
+        assert_eq!(write(log, &[(1, base.clone())], None), 4096 + 512);
+        assert_eq!(write(log, &[(1, with(200))], Some(&base)), 512);
+        // The second one has nothing of the first, and must not be taken for a change of it.
+        let twice = [(1, with(3000)), (1, with(200))];
+        assert_eq!(write(log, &twice, Some(&with(200))), 4096 + 512);
+        assert_eq!(write(log, &[(1, noise(2))], Some(&with(200))), 4096 + 512);
+        for _ in 0..CHANGES_MAX {
+            assert_eq!(write(log, &[(1, noise(2))], Some(&noise(2))), 512);
+        }
+        assert_eq!(write(log, &[(1, noise(2))], Some(&noise(2))), 4096 + 512);
+        // Of another generation, or one of which another process wrote a record, nothing is known.
+        for other in [(salt + 1, records), (salt, records + 1)] {
+            log.begin(other, true);
+            assert_eq!(log.version_before(1), None);
+        }
     }
 
     /// Of a short record that a commit waits for, only blocks that take no time are compressed.
@@ -899,10 +1048,10 @@ mod tests {
         let mut log = pool.log.lock().unwrap();
         let log = log.as_mut().unwrap();
         let mut bytes = |is_awaited: bool, blocks: u32, page: &[u8]| {
-            log.begin(is_awaited);
+            log.begin((0, 0), is_awaited);
             for block in 1..=blocks {
                 let version = Version { link: 1, transaction: 1 };
-                let put = log.put(block, version, |target| {
+                let put = log.put(block, version, None, |target| {
                     target.copy_from_slice(page);
                     Ok::<(), ()>(())
                 });
@@ -1030,6 +1179,8 @@ mod tests {
             seal(&[(1, 100)], u32::MAX, 100, 100),
             seal(&[(1, 100)], 1, u64::MAX, 100),
             seal(&[(1, 100)], 1, 1 << 47, 100),
+            // A change of a block that no record has.
+            seal(&[(1, 100 | IS_CHANGE)], 1, 100, 100),
         ];
         with_records(&[], |log, _, _| {
             for (record, records) in
@@ -1042,8 +1193,8 @@ mod tests {
             // What is no compressed block is an error, and no block.
             log.file.write_all_at(&sound, FIRST).unwrap();
             let contents = log.contents(7, u64::MAX).unwrap();
-            let run: Vec<_> = contents.places.into_iter().collect();
-            let error = log.read_run(&run, &mut page(0)).unwrap_err();
+            let run: Vec<_> = contents.places.iter().map(|(a, b)| (*a, *b)).collect();
+            let error = log.read_blocks(&contents, &run, &mut page(0)).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         });
     }
