@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use holdfast_testkit::Trials;
-use holdfast_testkit::file_system::{FileSystem, KINDS, lacking};
+use holdfast_testkit::file_system::lacking;
 use rand::RngExt;
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use crate::engine;
 use crate::faulty::{self, Fault};
 use crate::memory;
+use crate::power;
 use crate::sides::{Ended, Ground, say};
 use crate::system_calls::{self, CHANGES, Call, Strace, without_strace};
 
@@ -320,32 +321,10 @@ pub(crate) fn commit(path: &Path, acknowledged: &Path) {
 
 /// The role of the test itself, in a mount name space of its own.
 pub(crate) fn drive() {
-    for kind in &KINDS {
-        let disks = Ground::new();
-        let mut system = FileSystem::new(kind, disks.folder.path()).unwrap();
-        let path = system.place().join("main.db");
-        system.mount().unwrap();
-        fill(&path, ROWS_ON_DISK);
-        system.unmount();
-        let mut trials = Trials::of("S16", kind.name(), CASES);
-        let (ground, mut least) = (Ground::new(), 0);
-        while let Some(mut trial) = trials.next() {
-            system.mount().unwrap();
-            let acknowledged = ground.folder.path().join("acknowledged");
-            let words = ["many: commit", path.to_str().unwrap(), acknowledged.to_str().unwrap()];
-            let mut writer = ground.start(&words);
-            let found: u64 = writer.heard("found ").parse().unwrap();
-            assert!(found >= least, "{}: step {found} of {least} acknowledged", kind.name());
-            std::thread::sleep(Duration::from_micros(trial.random.random_range(0..1_000_000)));
-            let told = std::fs::metadata(&acknowledged).unwrap().len();
-            system.cut_power().unwrap();
-            writer.hear("dark");
-            writer.kill();
-            ground.lose_pool();
-            least = found + told;
-            system.unmount();
-        }
-    }
+    let fill = |path: &Path| fill(path, ROWS_ON_DISK);
+    power::cut("S16", CASES, Duration::from_secs(1), fill, |path, acknowledged| {
+        ["many: commit", path, acknowledged].map(str::to_owned).to_vec()
+    });
 }
 
 /// Guarantee: sqlite/level-power

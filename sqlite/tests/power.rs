@@ -44,26 +44,46 @@ pub(crate) fn commit(path: &Path, parameters: &str, acknowledged: &Path) {
 
 /// The role of the test itself, in a mount name space of its own.
 pub(crate) fn drive() {
+    cut(
+        "S6",
+        CUTS,
+        Duration::from_millis(200),
+        |_| (),
+        |path, acknowledged| {
+            ["commit", path, "vfs=holdfast&level=power", acknowledged].map(str::to_owned).to_vec()
+        },
+    );
+}
+
+/// Cuts the power of each file system amid the commits of a side, and loses its pool: what it then
+/// finds is what was acknowledged before, at least. `fill` makes the database, `words` are the
+/// side's role, and `longest` is how long it commits at most.
+pub(crate) fn cut(
+    row: &'static str,
+    cuts: u64,
+    longest: Duration,
+    fill: impl Fn(&Path),
+    words: impl Fn(&str, &str) -> Vec<String>,
+) {
     for kind in &KINDS {
-        let disks = Ground::new();
+        let (disks, ground) = (Ground::new(), Ground::new());
         let mut system = FileSystem::new(kind, disks.folder.path()).unwrap();
-        let mut trials = Trials::of("S6", kind.name(), CUTS);
+        let path = system.place().join("main.db");
+        let acknowledged = ground.folder.path().join("acknowledged");
+        let words = words(path.to_str().unwrap(), acknowledged.to_str().unwrap());
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        system.mount().unwrap();
+        fill(&path);
+        system.unmount();
+        let mut trials = Trials::of(row, kind.name(), cuts);
         let mut least = 0;
-        let ground = Ground::new();
         while let Some(mut trial) = trials.next() {
             system.mount().unwrap();
-            let (path, acknowledged) =
-                (system.place().join("main.db"), ground.folder.path().join("acknowledged"));
-            let words = [
-                "commit",
-                path.to_str().unwrap(),
-                "vfs=holdfast&level=power",
-                acknowledged.to_str().unwrap(),
-            ];
             let mut writer = ground.start(&words);
             let found: u64 = writer.heard("found ").parse().unwrap();
-            assert!(found >= least, "{}: {found} rows of {least} acknowledged", kind.name());
-            std::thread::sleep(Duration::from_micros(trial.random.random_range(0..200_000)));
+            assert!(found >= least, "{}: {found} of {least} acknowledged", kind.name());
+            let longest_us = longest.as_micros() as u64;
+            std::thread::sleep(Duration::from_micros(trial.random.random_range(0..longest_us)));
             let told = std::fs::metadata(&acknowledged).unwrap().len();
             system.cut_power().unwrap();
             writer.hear("dark");
