@@ -17,3 +17,11 @@ size_t eviction_choose(const uint32_t *pages, size_t page_count, const uint32_t 
     }
     return 0;
 }
+
+void eviction_choose_each(const uint32_t *lists, size_t list_count, size_t page_count, const uint32_t *hot, size_t hot_count,
+                          uint32_t *chosen) {
+    for (size_t list = 0; list < list_count; list++) {
+        const uint32_t *pages = lists + list * page_count;
+        chosen[list] = pages[eviction_choose(pages, page_count, hot, hot_count)];
+    }
+}

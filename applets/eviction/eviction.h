@@ -17,4 +17,8 @@ enum { EVICTION_HOT_PAGES_MAX = 1024 };
  * 0, what the system would have chosen by itself. */
 size_t eviction_choose(const uint32_t *pages, size_t page_count, const uint32_t *hot, size_t hot_count);
 
+/* The same for several lists of `page_count` pages each, one after the other: their chosen pages. */
+void eviction_choose_each(const uint32_t *lists, size_t list_count, size_t page_count, const uint32_t *hot, size_t hot_count,
+                          uint32_t *chosen);
+
 #endif

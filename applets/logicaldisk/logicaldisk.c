@@ -116,3 +116,23 @@ size_t logicaldisk_clean(struct logicaldisk *disk, struct logicaldisk_move *move
     }
     return count;
 }
+
+size_t logicaldisk_update(struct logicaldisk *disk, const uint32_t *logical, size_t count, struct logicaldisk_move *steps,
+                          size_t room, size_t *step_count) {
+    size_t used = 0, written = 0;
+    for (; written < count && used < room; written++) {
+        uint32_t place;
+        while ((place = logicaldisk_write(disk, logical[written])) == NOWHERE) {
+            /* One step stays for the block itself. */
+            size_t moved = room - used > disk->segment_blocks ? logicaldisk_clean(disk, steps + used) : 0;
+            used += moved;
+            if (!moved) {
+                *step_count = used;
+                return written;
+            }
+        }
+        steps[used++] = (struct logicaldisk_move){NOWHERE, place};
+    }
+    *step_count = used;
+    return written;
+}

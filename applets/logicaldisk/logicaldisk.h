@@ -43,4 +43,11 @@ struct logicaldisk_move {
  * segment_blocks) are to be done before the next write; 0 if every other segment is empty or has only live blocks. */
 size_t logicaldisk_clean(struct logicaldisk *disk, struct logicaldisk_move *moves);
 
+/* Writes logical blocks, and cleans whenever no segment is empty. What the caller is to do, in this order, goes to `steps`
+ * (room for `room` of them, `step_count` are used): a block that is written has no `from` (LOGICALDISK_NOWHERE), one that is
+ * moved has both. Returns how many blocks were written: fewer than `count` when the room is used up, or nothing is left to
+ * clean. */
+size_t logicaldisk_update(struct logicaldisk *disk, const uint32_t *logical, size_t count, struct logicaldisk_move *steps,
+                          size_t room, size_t *step_count);
+
 #endif

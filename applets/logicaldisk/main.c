@@ -7,6 +7,9 @@
  *              than blocks: no segment is empty. Call clean, then write with the rest
  *     read     input: logical blocks. Result: where each lies, 0xffffffff if it was never written
  *     clean    Result: pairs of places, from and to, between which the host is to copy blocks before the next write
+ *     update   input: logical blocks. Writes them with the cleaner running in between. Result: pairs of places in the order in
+ *              which the host is to do them: 0xffffffff and where the next block is to be written, or from and to, as
+ *              clean has them. Fewer of the first than blocks: call it again with the rest; none: the disk is full
  *
  * All are little-endian 32-bit numbers. The map is the applet's ordinary memory: it ends with the applet. Native and
  * WebAssembly.
@@ -93,6 +96,20 @@ static int write_blocks(holdfast_call *call, void *context) {
     return holdfast_reply(call, places, done * sizeof *places) ? NO_REPLY : 0;
 }
 
+static int update_blocks(holdfast_call *call, void *context) {
+    struct state *state = context;
+    const uint32_t *blocks;
+    uint32_t *places;
+    size_t count, step_count;
+    int code = look(call, state, &blocks, &places, &count);
+    if (code) return code;
+    size_t steps_max = 4 * count + logicaldisk_segment_blocks(state->disk) + 1;
+    struct logicaldisk_move *steps = room(state, steps_max * sizeof *steps);
+    if (!steps) return fail(call, NO_MEMORY, "not enough memory for the result; write fewer blocks at once");
+    logicaldisk_update(state->disk, blocks, count, steps, steps_max, &step_count);
+    return holdfast_reply(call, steps, step_count * sizeof *steps) ? NO_REPLY : 0;
+}
+
 static int read_blocks(holdfast_call *call, void *context) {
     struct state *state = context;
     const uint32_t *blocks;
@@ -119,6 +136,7 @@ int main(void) {
     holdfast_export("write", write_blocks, &state);
     holdfast_export("read", read_blocks, &state);
     holdfast_export("clean", clean, &state);
+    holdfast_export("update", update_blocks, &state);
     if (!holdfast_serve()) return 0;
     fprintf(stderr, "logicaldisk: %s\n", nv_message());
     return 1;

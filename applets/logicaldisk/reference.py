@@ -45,6 +45,19 @@ class LogicalDisk:
                 moves.append((place, self._append(logical)))
         return moves
 
+    def update(self, blocks):
+        """Writes blocks, and cleans whenever no segment is empty; returns what is to be done, in this order: (NOWHERE, to) for
+        a block that is written, (from, to) for one that is moved. It ends early if nothing is left to clean."""
+        steps = []
+        for logical in blocks:
+            while (place := self.write(logical)) == NOWHERE:
+                moves = self.clean()
+                if not moves:
+                    return steps
+                steps.extend(moves)
+            steps.append((NOWHERE, place))
+        return steps
+
     def _make_room(self, spare):
         if self._filled < self._segment_blocks:
             return True

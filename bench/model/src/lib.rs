@@ -6,7 +6,8 @@
 //! pay; [`Workload`] predicts the times of one computation over sizes of its input; [`Comparison`]
 //! says how far measured times are off.
 //!
-//! Invariants: nothing here measures or runs anything; what is not a time (negative, not finite) is
+//! Invariants: nothing here measures or runs anything, but for the interpreters of [`outside`], which
+//! say what a computation takes them; what is not a time (negative, not finite) is
 //! refused where it comes in, so that results are finite. All times are microseconds, as in the
 //! paper.
 //!
@@ -22,6 +23,8 @@
 mod break_even;
 mod comparison;
 mod error;
+pub mod outside;
+#[cfg(feature = "program")]
 mod plot;
 mod table;
 mod time;
@@ -30,6 +33,7 @@ mod workload;
 pub use break_even::{BreakEven, BreakEvens, break_even};
 pub use comparison::{Comparison, Deviation, Point, Sample};
 pub use error::ModelError;
+#[cfg(feature = "program")]
 pub use plot::{Format, plot_break_evens, plot_comparison};
 pub use time::Microseconds;
 pub use workload::{Cost, Workload};

@@ -4,11 +4,11 @@
 //! Invariant: what is to show the sandbox's cost alone runs on the same processor as its peer,
 //! because two processors differ by more.
 
-use std::io::{self, BufRead, BufReader, Error, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::{self, Error};
 use std::time::Instant;
 
 use holdfast_applet::{Applet, SharedBuffer};
+use holdfast_model::outside::{self, Language, Outside, Task};
 
 use super::libraries::{Digest, Md5};
 use super::processors::Kept;
@@ -27,20 +27,11 @@ const SLICES: usize = 4;
 const MESSAGE_BYTES: usize = 16 << 20;
 /// Python takes a second for each mebibyte or two.
 const PYTHON_BYTES: usize = 128 << 10;
-/// Answers a number with the digest of so many bytes.
-const SCRIPT: &str = "
-import sys
-for line in sys.stdin:
-    message = bytes(number % 251 for number in range(int(line)))
-    print(flush=True)
-    sys.stdin.readline()
-    print(digest(message).hex(), flush=True)
-";
 
 pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let message: Vec<u8> = (0..MESSAGE_BYTES).map(|number| (number % 251) as u8).collect();
     let library = Md5::load()?;
-    let expected = (library.digest(&message), library.digest(&message[..PYTHON_BYTES]));
+    let expected = (library.digest(&message), library.digest(&outside::message(PYTHON_BYTES)));
     let in_process = || {
         let started = Instant::now();
         let digest = library.digest(&message);
@@ -74,18 +65,16 @@ pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let times = race(runs * SLICES, sides)?;
     outcome.add("md5_free_vs_native_c", times.ratio(NATIVE, IN_PROCESS), "x", None);
     outcome.add("md5_ns_per_byte", times.of(NATIVE).cloned(), "ns", None);
-    match Python::start() {
+    match Outside::start(Language::Python) {
         Ok(mut python) => {
             let sides = vec![
                 Side::new(NATIVE, || native.ns_per_byte(&expected.0)),
-                Side::new(PYTHON, || python.ns_per_byte(&expected.1)),
+                Side::new(PYTHON, || python_ns_per_byte(&mut python, &expected.1)),
             ];
             let times = race(runs, sides)?;
             outcome.add("md5_vs_python_pure", times.ratio(PYTHON, NATIVE), "x", None);
         }
-        Err(error) => {
-            outcome.missing.push(format!("python3: {error}; `apt-get install python3` brings it"))
-        }
+        Err(error) => outcome.missing.push(format!("python3: {error}")),
     }
     Ok(())
 }
@@ -115,59 +104,15 @@ impl Digesting {
     }
 }
 
-/// The plain Python of `applets/md5`, in a process of its own.
-struct Python {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Python {
-    fn start() -> io::Result<Python> {
-        // Only what is run as a program looks at its arguments.
-        let source = include_str!("../../../applets/md5/reference.py")
-            .replace("\"__main__\"", "\"a program\"");
-        let mut child = Command::new(PYTHON)
-            .args(["-I", "-B", "-c", &(source + SCRIPT)])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        match (child.stdin.take(), child.stdout.take()) {
-            (Some(input), Some(output)) => {
-                Ok(Python { child, input, output: BufReader::new(output) })
-            }
-            _ => Err(io::ErrorKind::BrokenPipe.into()),
-        }
-    }
-
-    fn ns_per_byte(&mut self, expected: &Digest) -> io::Result<f64> {
-        self.ask(&format!("{PYTHON_BYTES}\n"))?;
-        let started = Instant::now();
-        let digest = self.ask("\n")?;
-        let taken = ns_per_byte(started, PYTHON_BYTES);
-        let expected: String = expected.iter().map(|byte| format!("{byte:02x}")).collect();
-        if digest.trim() == expected {
-            Ok(taken)
-        } else {
-            Err(Error::other("Python's digest is another one"))
-        }
-    }
-
-    fn ask(&mut self, line: &str) -> io::Result<String> {
-        self.input.write_all(line.as_bytes())?;
-        let mut answer = String::new();
-        match self.output.read_line(&mut answer)? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            _ => Ok(answer),
-        }
-    }
-}
-
-impl Drop for Python {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+/// The plain Python of `applets/md5`.
+fn python_ns_per_byte(python: &mut Outside, expected: &Digest) -> io::Result<f64> {
+    let task = Task::Md5 { bytes: PYTHON_BYTES as u64 };
+    let (us, digest) = python.run(&task, 1).map_err(Error::other)?;
+    let expected: String = expected.iter().map(|byte| format!("{byte:02x}")).collect();
+    if digest == expected {
+        Ok(us * 1e3 / PYTHON_BYTES as f64)
+    } else {
+        Err(Error::other("Python's digest is another one"))
     }
 }
 

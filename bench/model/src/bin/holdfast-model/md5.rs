@@ -7,9 +7,10 @@
 use std::cell::RefCell;
 
 use holdfast_applet::{Applet, Call, SharedBuffer};
+use holdfast_model::outside::message;
 use holdfast_model::{Comparison, Cost, Point, Workload};
 
-use crate::measure::{Times, message, microseconds, repeated, rested, rounds};
+use crate::measure::{Times, microseconds, repeated, rested, rounds};
 use crate::python::{Python, Task, in_python};
 use crate::report::{CallCost, Speed};
 use holdfast_cli::call_failure as failure;

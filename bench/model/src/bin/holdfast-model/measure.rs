@@ -94,11 +94,6 @@ pub(crate) fn rounds(runs: u32, mut all: Vec<Measure<'_>>) -> Result<Vec<Times>,
     Ok(found)
 }
 
-/// A message of this size, the same as the driver's.
-pub(crate) fn message(bytes: usize) -> Vec<u8> {
-    (0..256u32).flat_map(u32::to_le_bytes).cycle().take(bytes).collect()
-}
-
 /// A measured time; one below nothing, as a difference of two may be, is none.
 pub(crate) fn microseconds(us: f64) -> Result<Microseconds, Failure> {
     Microseconds::new(us.max(0.0)).map_err(host)
@@ -138,13 +133,5 @@ mod tests {
         let round = [("a", 2), ("b", 1)];
         assert_eq!(*order.borrow(), [once, round, round].concat());
         assert_eq!((found[0].median_us(), found[1].taken().unwrap().sample.runs), (1000.0, 2));
-    }
-
-    /// Messages have the requested size and repeat their content after 1 KiB.
-    #[test]
-    fn messages_have_their_size_and_repeat_each_kib() {
-        let message = message(1030);
-        assert_eq!((message.len(), &message[..5]), (1030, &[0, 0, 0, 0, 1][..]));
-        assert_eq!(message[1024..], message[..6]);
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::measure::{Measure, Taken, repeated, rounds};
-use crate::python::{Python, Task, in_python};
+use crate::python::{KeptIn, Python, Task, in_python};
 use holdfast_cli::call_failure as failure;
 use holdfast_command::exit::{Failure, host};
 
@@ -48,7 +48,7 @@ pub(crate) fn eviction(
         // The last one is the first that is not hot.
         let pages: Vec<u32> = (1..items).chain([HOT_PAGES]).collect();
         let input = bytes(pages.iter().copied());
-        let task = Task::Eviction { hot: HOT_PAGES, pages };
+        let task = Task::Eviction { hot: HOT_PAGES, pages, kept_in: KeptIn::Set };
         let ours = applet.call("evict", &input).map_err(failure)?;
         agree("eviction", &ours, &python.borrow_mut().run(&task, 1)?.1)?;
         let call = repeated(|| applet.call("evict", &input).map(drop).map_err(failure));
