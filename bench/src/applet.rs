@@ -4,8 +4,8 @@
 //! Invariants: the other side is another process, this program again in a role ([`play`]), and ends
 //! with its measurement; peers of the comparison work in the same rounds as our side.
 
-mod call;
-mod channel;
+pub(crate) mod call;
+pub(crate) mod channel;
 mod compile;
 #[allow(unsafe_code, reason = "a word in shared memory is what is slept on")]
 mod futex;
@@ -13,20 +13,21 @@ mod heap_access;
 mod heaps;
 mod host_functions;
 #[allow(unsafe_code, reason = "calls functions of C libraries that it loads")]
-mod libraries;
-mod md5;
+pub(crate) mod libraries;
+pub(crate) mod md5;
 #[allow(unsafe_code, reason = "copies into and out of memory that another process has")]
 mod memcpy;
 mod other_side;
-mod processors;
+pub(crate) mod processors;
 mod sizes;
 mod socket;
 #[allow(unsafe_code, reason = "a start by fork takes a closure for the child")]
-mod spawn;
-mod started;
+pub(crate) mod spawn;
+pub(crate) mod started;
 
 use std::io;
 
+use crate::cuba::starts;
 use crate::heap::growth;
 use crate::report::Outcome;
 use crate::section;
@@ -74,6 +75,8 @@ pub fn play(role: &str) -> io::Result<()> {
         growth::ROLE => growth::grow(),
         heaps::ROLE_PLAIN => heaps::grow(false),
         heaps::ROLE_HINT => heaps::grow(true),
+        starts::ROLE => starts::host(),
+        starts::ROLE_PLAIN => starts::plain_host(),
         other => Err(io::Error::other(format!("there is no role {other}"))),
     }
 }

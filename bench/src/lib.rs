@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 pub mod applet;
+pub mod cuba;
 pub mod heap;
 #[cfg(feature = "pages")]
 pub mod pages;

@@ -16,7 +16,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 
 use holdfast_bench::report::{self, Outcome};
-use holdfast_bench::{applet, heap, persistency, pool, posix, slice, trace, web};
+use holdfast_bench::{applet, cuba, heap, persistency, pool, posix, slice, trace, web};
 use holdfast_papers::command::{Request, make};
 use holdfast_papers::report::Verdict;
 
@@ -25,6 +25,7 @@ enum Suite {
     Slice,
     Heap,
     Applet,
+    Cuba,
     Pages,
     Persistency,
     Pool,
@@ -166,6 +167,7 @@ fn run(arguments: &Arguments) -> io::Result<Outcome> {
         Suite::Slice => slice::run(runs, progress),
         Suite::Heap => heap::run(runs, only, progress),
         Suite::Applet => applet::run(runs, only, progress),
+        Suite::Cuba => cuba::run(runs, only, progress),
         Suite::Persistency => persistency::run(runs, progress),
         Suite::Pool => pool::run(runs, only, progress),
         Suite::Posix => posix::run(runs, only, progress),

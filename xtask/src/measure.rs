@@ -26,6 +26,8 @@ const BENCH: &str = "holdfast-bench";
 const APPLET: &str = "spellcheck";
 /// Those of the suite `applet`.
 const APPLETS: [&str; 5] = ["echo", "ledgers", "md5", "table", "trial"];
+/// Those of the suite `cuba`.
+const CUBA_APPLETS: [&str; 4] = ["echo", "eviction", "logicaldisk", "md5"];
 
 /// Those of the suite `web`.
 const WEB_APPLETS: [&str; 5] = ["mail", "md5", "spellcheck", "table", "video"];
@@ -37,6 +39,7 @@ enum Suite {
     Slice,
     Heap,
     Applet,
+    Cuba,
     Persistency,
     Pages,
     Pool,
@@ -74,6 +77,7 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> 
             command
         }
         Suite::Applet => with_applets(workspace)?,
+        Suite::Cuba => with_cuba(workspace)?,
         Suite::Persistency => with_c(workspace, "sqlite", "build-essential")?,
         Suite::Pages => with_pages(workspace)?,
         Suite::Pool => {
@@ -146,6 +150,16 @@ fn with_applets(workspace: &Workspace) -> Result<Command> {
     command
         .env("HOLDFAST_APPLETS", workspace.applets())
         .env("HOLDFAST_C_LIBRARY", workspace.c_library());
+    Ok(command)
+}
+
+/// Builds the applications of the first paper on binary applets, and what measures them. The decoder
+/// takes part where its libraries are installed, and a window where there is a Python with the
+/// package.
+fn with_cuba(workspace: &Workspace) -> Result<Command> {
+    applets::build(workspace, &CUBA_APPLETS.map(str::to_owned))?;
+    let mut command = bench_with(workspace, &[])?;
+    command.env("HOLDFAST_APPLETS", workspace.applets());
     Ok(command)
 }
 

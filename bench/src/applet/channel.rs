@@ -2,15 +2,20 @@
 //! bare futex, a socket and a bare copy.
 
 use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_channel::hello::{HELLO_BYTES_MAX, Names};
 use holdfast_channel::protocol::{AppletMessage, HostMessage};
 use holdfast_channel::wait::Deadline;
 use holdfast_channel::{
-    ArenaBuffer, ChannelError, ChannelMemory, Endpoint, Handle, Header, HostWait, Layout,
-    MESSAGE_BYTES_MAX, SliceSink,
+    ArenaBuffer, CHANNEL_FD, ChannelError, ChannelMemory, Endpoint, Handle, Header, HostWait,
+    Layout, MESSAGE_BYTES_MAX, SliceSink,
 };
+use holdfast_jail::{Jail, JailLimits, Jailed};
+use rustix::process::Pid;
 
 use super::futex::PingPong;
 use super::memcpy;
@@ -35,8 +40,8 @@ const MEMCPY: &str = "memcpy";
 const USUAL: &str = "channel, as it is";
 
 /// A round trip takes less than a microsecond, or some.
-const SPIN_TRIPS: u32 = 20_000;
-const SLEEP_TRIPS: u32 = 1_000;
+pub(crate) const SPIN_TRIPS: u32 = 20_000;
+pub(crate) const SLEEP_TRIPS: u32 = 1_000;
 /// Rounds of sleeping sides for each run: what else the machine does falls into some of them.
 const SLEEP_SLICES: usize = 4;
 /// What a call may take of what a word takes that goes to and fro.
@@ -100,7 +105,7 @@ pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
 /// decides more than what they do, so each placement is a race of its own.
 fn asleep(runs: usize, outcome: &mut Outcome, usual: &mut Caller) -> io::Result<()> {
     let mut channel = Caller::start(ROLE_SLEEP)?;
-    channel.host.waiter().set_spin_ns_max(0);
+    channel.never_spin();
     let mut futex = PingPong::start(false)?;
     let mut socket = Socket::start()?;
     let apart = Placement::apart()?;
@@ -139,16 +144,101 @@ fn failed(error: ChannelError) -> io::Error {
 pub(crate) struct Caller {
     host: Endpoint<HostWait>,
     memory: Arc<ChannelMemory>,
-    other: OtherSide,
+    other: Other,
+}
+
+/// Who answers.
+enum Other {
+    /// This program.
+    Role(OtherSide),
+    /// An applet in the jail.
+    Jailed(Jailed),
+    /// The same program out of it.
+    Unjailed(Child),
+}
+
+impl Other {
+    fn pid(&self) -> io::Result<Pid> {
+        match self {
+            Other::Role(other) => Ok(other.pid()),
+            Other::Jailed(jailed) => i32::try_from(jailed.pid())
+                .ok()
+                .and_then(Pid::from_raw)
+                .ok_or_else(|| io::Error::other("the applet has no process")),
+            Other::Unjailed(child) => Ok(Pid::from_child(child)),
+        }
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // The others end with their values.
+        if let Other::Unjailed(child) = self {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 impl Caller {
     pub(crate) fn start(role: &str) -> io::Result<Caller> {
+        Caller::over(|memory| Ok(Other::Role(OtherSide::start(role, memory.descriptor()?)?)))
+    }
+
+    /// An applet whose first export is `echo`, in all layers of the jail.
+    pub(crate) fn jailed(program: &Path) -> io::Result<Caller> {
+        let start = |memory: &ChannelMemory| {
+            let mapped_bytes = memory.layout().total_bytes();
+            let mut limits = JailLimits::default();
+            limits.address_space_bytes = limits.address_space_bytes.saturating_add(mapped_bytes);
+            let jail = Jail::new(program).limits(limits);
+            let jail = jail.descriptor(CHANNEL_FD, memory.descriptor()?);
+            jail.spawn().map(Other::Jailed).map_err(io::Error::other)
+        };
+        Caller::over(start)?.greeted()
+    }
+
+    /// The same program on the same channel, without a jail and its filter.
+    pub(crate) fn unjailed(program: &Path) -> io::Result<Caller> {
+        let start = |memory: &ChannelMemory| {
+            let script = format!("exec \"$0\" {CHANNEL_FD}<&0 </dev/null");
+            let mut command = Command::new("sh");
+            command.args(["-c", &script]).arg(program);
+            command.stdin(memory.descriptor()?).stdout(Stdio::null());
+            command.spawn().map(Other::Unjailed)
+        };
+        Caller::over(start)?.greeted()
+    }
+
+    fn over(start: impl FnOnce(&ChannelMemory) -> io::Result<Other>) -> io::Result<Caller> {
         let memory =
             ChannelMemory::create(Layout::default(), &[], true).map_err(io::Error::other)?;
         let (host, _) = memory.host().ok_or(io::ErrorKind::InvalidInput)?;
-        let other = OtherSide::start(role, memory.descriptor()?)?;
+        let other = start(&memory)?;
         Ok(Caller { host, memory, other })
+    }
+
+    /// After the applet has said what it exports, it loads nothing more.
+    fn greeted(mut self) -> io::Result<Caller> {
+        let deadline = self.host.deadline_in(ANSWER_TIME);
+        let mut payload = Vec::new();
+        let header =
+            self.host.receive(&mut payload, HELLO_BYTES_MAX as u64, deadline).map_err(failed)?;
+        let broken = |what| io::Error::other(format!("the applet {what}"));
+        let names = Names::parse(&header, &payload).map_err(broken)?;
+        if names.iter().nth(ECHO as usize) != Some("echo") {
+            return Err(io::Error::other("the applet's first export is not echo"));
+        }
+        if let Other::Jailed(jailed) = &self.other {
+            jailed.seal().map_err(io::Error::other)?;
+        }
+        Ok(self)
+    }
+
+    /// From here on this side sleeps until each answer.
+    pub(crate) fn never_spin(&self) {
+        self.host.waiter().set_spin_ns_max(0);
     }
 
     fn begin(&mut self, index: u32, buffer: Handle, input: &[u8]) -> io::Result<()> {
@@ -163,7 +253,7 @@ impl Caller {
         trips: u32,
         input: &[u8],
     ) -> io::Result<f64> {
-        let _kept = placement.hold(self.other.pid())?;
+        let _kept = placement.hold(self.other.pid()?)?;
         let deadline = self.host.deadline_in(ANSWER_TIME);
         let limit_bytes = input.len() as u64;
         let mut answer = Vec::new();
@@ -185,7 +275,7 @@ impl Caller {
 
     /// Microseconds for a call with 8 bytes of input and of result.
     pub(crate) fn round_trip_us(&mut self, placement: Placement, trips: u32) -> io::Result<f64> {
-        let _kept = placement.hold(self.other.pid())?;
+        let _kept = placement.hold(self.other.pid()?)?;
         let deadline = self.host.deadline_in(ANSWER_TIME);
         let mut trip = 0_u64;
         bursts(trips, || {
@@ -217,7 +307,7 @@ impl Writer {
 
     /// Gigabytes a second, of a burst of pieces in the middle.
     fn gigabytes_per_s(&mut self, place: Placement) -> io::Result<f64> {
-        let _kept = place.hold(self.caller.other.pid())?;
+        let _kept = place.hold(self.caller.other.pid()?)?;
         let deadline = self.caller.host.deadline_in(ANSWER_TIME);
         let last_of = |piece: usize| (piece % 251) as u8;
         let mut piece = 0;

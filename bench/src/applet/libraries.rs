@@ -1,5 +1,5 @@
-//! The computations of the applets as libraries in this process: `libmd5.so`, and `libtable.so` on
-//! `libholdfast`.
+//! The computations of the applets as libraries in this process: `libmd5.so`, `libeviction.so`,
+//! `liblogicaldisk.so`, and `libtable.so` on `libholdfast`.
 //!
 //! Invariants: functions are called with the types of their headers (`applets/*/*.h`,
 //! `holdfast.h`), and not after their library is unloaded.
@@ -41,6 +41,119 @@ impl Md5 {
         // SAFETY: the message is as long as is said, and a digest has room for one.
         unsafe { (self.md5_of)(message.as_ptr().cast(), message.len(), digest.as_mut_ptr()) };
         digest
+    }
+}
+
+type ChooseEach = unsafe extern "C" fn(*const u32, usize, usize, *const u32, usize, *mut u32);
+
+/// The code of the applet `eviction`.
+pub(crate) struct Eviction {
+    choose_each: ChooseEach,
+    _library: Library,
+}
+
+impl Eviction {
+    pub(crate) fn load() -> io::Result<Eviction> {
+        // SAFETY: the library has no initialisation; the type is that of eviction.h, and the
+        // library stays as long as the value.
+        unsafe {
+            let library = Library::new(applet_file("libeviction.so")?).map_err(Error::other)?;
+            let choose_each =
+                *library.get::<ChooseEach>("eviction_choose_each").map_err(Error::other)?;
+            Ok(Eviction { choose_each, _library: library })
+        }
+    }
+
+    /// The page of each list of `page_count` pages, one or more.
+    pub(crate) fn choose_each(
+        &self,
+        lists: &[u32],
+        page_count: usize,
+        hot: &[u32],
+        chosen: &mut [u32],
+    ) {
+        let list_count = (lists.len() / page_count.max(1)).min(chosen.len());
+        // SAFETY: the lists are as long as is said, there is a page in each and room for one of
+        // each, and hot pages are only read.
+        unsafe {
+            (self.choose_each)(
+                lists.as_ptr(),
+                list_count,
+                page_count,
+                hot.as_ptr(),
+                hot.len(),
+                chosen.as_mut_ptr(),
+            );
+        }
+    }
+}
+
+type NewDisk = unsafe extern "C" fn(u32, u32, u32) -> *mut c_void;
+type FreeDisk = unsafe extern "C" fn(*mut c_void);
+type UpdateDisk =
+    unsafe extern "C" fn(*mut c_void, *const u32, usize, *mut [u32; 2], usize, *mut usize) -> usize;
+
+/// A disk of the code of the applet `logicaldisk`.
+pub(crate) struct LogicalDisk {
+    disk: *mut c_void,
+    logical_blocks: u32,
+    free: FreeDisk,
+    update: UpdateDisk,
+    _library: Library,
+}
+
+impl LogicalDisk {
+    pub(crate) fn new(
+        blocks: u32,
+        segment_blocks: u32,
+        logical_blocks: u32,
+    ) -> io::Result<LogicalDisk> {
+        // SAFETY: the library has no initialisation; the types are those of logicaldisk.h, and the
+        // library stays as long as the value.
+        unsafe {
+            let library = Library::new(applet_file("liblogicaldisk.so")?).map_err(Error::other)?;
+            let new = *library.get::<NewDisk>("logicaldisk_new").map_err(Error::other)?;
+            let free = *library.get::<FreeDisk>("logicaldisk_free").map_err(Error::other)?;
+            let update = *library.get::<UpdateDisk>("logicaldisk_update").map_err(Error::other)?;
+            let disk = new(blocks, segment_blocks, logical_blocks);
+            if disk.is_null() {
+                return Err(Error::other("the numbers of blocks do not fit together"));
+            }
+            Ok(LogicalDisk { disk, logical_blocks, free, update, _library: library })
+        }
+    }
+
+    /// Writes blocks with the cleaner running; `steps` has room for what is to be done. Returns how
+    /// many blocks were written and how many steps there are.
+    pub(crate) fn update(
+        &mut self,
+        logical: &[u32],
+        steps: &mut [[u32; 2]],
+    ) -> io::Result<(usize, usize)> {
+        if logical.iter().any(|block| *block >= self.logical_blocks) {
+            return Err(Error::other("a logical block is not on this disk"));
+        }
+        let mut step_count = 0;
+        // SAFETY: the disk is there until the value is dropped, the blocks are on it, and there is
+        // room for as many steps as is said; a step is two numbers, as in C.
+        let written = unsafe {
+            (self.update)(
+                self.disk,
+                logical.as_ptr(),
+                logical.len(),
+                steps.as_mut_ptr(),
+                steps.len(),
+                &mut step_count,
+            )
+        };
+        Ok((written, step_count))
+    }
+}
+
+impl Drop for LogicalDisk {
+    fn drop(&mut self) {
+        // SAFETY: the disk came from the same library, and nobody has it after this.
+        unsafe { (self.free)(self.disk) };
     }
 }
 

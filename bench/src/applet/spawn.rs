@@ -130,7 +130,7 @@ fn take_ms(pool: &Pool) -> io::Result<f64> {
 
 /// A program that is started by `fork` and `exec`, as by every host that has something to do in
 /// between.
-fn forked(program: &Path) -> Command {
+pub(crate) fn forked(program: &Path) -> Command {
     let mut command = Command::new(program);
     // SAFETY: the closure does nothing; that there is one keeps the library from `posix_spawn`,
     // which shares memory until the exec.
@@ -139,7 +139,7 @@ fn forked(program: &Path) -> Command {
 }
 
 /// Until a program writes to standard error.
-fn first_byte_ms(command: &mut Command) -> io::Result<f64> {
+pub(crate) fn first_byte_ms(command: &mut Command) -> io::Result<f64> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let started = Instant::now();
     let mut child = command.spawn()?;

@@ -1,0 +1,301 @@
+//! Section `starts` (table 2): from the request until an applet serves, with the files in memory
+//! (warm) and not (cold).
+//!
+//! The request is the start of a host, a process of its own as the paper's system-call interceptor
+//! is: this program, copied to where nobody else has it mapped. It starts the applet and says so.
+//!
+//! Invariants: before a cold start the host, the applet and what was compiled of it are out of the
+//! page cache; a warm one follows a start that is not counted. Files that other processes have
+//! mapped, as the C library, cannot be dropped, and are named.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Error, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use holdfast_applet::Grants;
+use holdfast_testkit::applet_file;
+use procfs::process::{MMapPath, Process};
+use rustix::fs::{Advice, fadvise};
+
+use crate::applet::PEER;
+use crate::applet::spawn::{first_byte_ms, forked};
+use crate::applet::started::start;
+use crate::race::{Side, race};
+use crate::report::{Goal, Outcome};
+use crate::timing::ms_since;
+
+/// A host that starts an applet.
+pub(crate) const ROLE: &str = "start";
+/// The same host, which starts the same program without a sandbox.
+pub(crate) const ROLE_PLAIN: &str = "start-plain";
+
+const APPLET: &str = "echo";
+/// What a host is to start, and where it keeps what it compiled.
+const APPLET_VARIABLE: &str = "HOLDFAST_BENCH_APPLET";
+const CACHE_VARIABLE: &str = "HOLDFAST_BENCH_CACHE";
+
+const COLD: &str = "native, cold";
+const WARM: &str = "native, warm";
+const WASM_COLD: &str = "WebAssembly, cold";
+const WASM_WARM: &str = "WebAssembly, warm";
+const PLAIN_COLD: &str = "fork and exec, cold";
+const PLAIN_WARM: &str = "fork and exec, warm";
+
+/// The paper's faster machine.
+const PAPER_COLD_MS: f64 = 181.0;
+const PAPER_WARM_MS: f64 = 20.0;
+
+pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let files = Files::lay_out()?;
+    let native = files.host(ROLE, &files.native);
+    let wasm = files.host(ROLE, &files.wasm);
+    let plain = files.host(ROLE_PLAIN, &files.native);
+    for host in [&native, &wasm, &plain] {
+        host.start_ms()?;
+    }
+    files.drop_from_memory()?;
+    files.say_what_stays(outcome)?;
+    let sides = vec![
+        Side::new(COLD, || native.cold_ms()),
+        Side::new(WARM, || native.warm_ms()),
+        Side::new(WASM_COLD, || wasm.cold_ms()),
+        Side::new(WASM_WARM, || wasm.warm_ms()),
+        Side::new(PLAIN_COLD, || plain.cold_ms()),
+        Side::new(PLAIN_WARM, || plain.warm_ms()),
+    ];
+    let times = race(runs, sides)?;
+    let cold = Some(Goal::AtMost(PAPER_COLD_MS));
+    let warm = Some(Goal::AtMost(PAPER_WARM_MS));
+    for (key, side, goal) in [
+        ("start_cold_ms", COLD, cold),
+        ("start_warm_ms", WARM, warm),
+        ("start_wasm_cold_ms", WASM_COLD, cold),
+        ("start_wasm_warm_ms", WASM_WARM, warm),
+        ("start_plain_cold_ms", PLAIN_COLD, None),
+        ("start_plain_warm_ms", PLAIN_WARM, None),
+    ] {
+        outcome.add(key, times.of(side).cloned(), "ms", goal);
+    }
+    outcome.add("start_cold_vs_warm", times.ratio(COLD, WARM), "x", None);
+    outcome.add("start_cold_vs_plain", times.ratio(COLD, PLAIN_COLD), "x", None);
+    outcome.add("start_warm_vs_plain", times.ratio(WARM, PLAIN_WARM), "x", None);
+    Ok(())
+}
+
+/// The fresh host: starts the applet, says that it serves, and ends it.
+pub(crate) fn host() -> io::Result<()> {
+    let grants = Grants::none().cache_dir(named(CACHE_VARIABLE)?);
+    let applet = start(named(APPLET_VARIABLE)?, grants)?;
+    say_that_it_serves()?;
+    drop(applet);
+    Ok(())
+}
+
+/// The same without a sandbox: the program, which has no channel, says so and ends.
+pub(crate) fn plain_host() -> io::Result<()> {
+    first_byte_ms(&mut forked(&named(APPLET_VARIABLE)?))?;
+    say_that_it_serves()
+}
+
+fn named(variable: &str) -> io::Result<PathBuf> {
+    let value = std::env::var_os(variable);
+    value.map(PathBuf::from).ok_or_else(|| Error::other(format!("{variable} is not set")))
+}
+
+fn say_that_it_serves() -> io::Result<()> {
+    let mut out = io::stdout();
+    out.write_all(b"s").and_then(|()| out.flush())
+}
+
+/// The files of a start, in a folder beside this program: on a disk, and nobody else's.
+struct Files {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+    native: PathBuf,
+    wasm: PathBuf,
+}
+
+impl Files {
+    fn lay_out() -> io::Result<Files> {
+        let this = std::env::current_exe()?;
+        let beside = this.parent().ok_or(io::ErrorKind::NotFound)?;
+        let folder = tempfile::tempdir_in(beside)?;
+        // An applet may run as another user.
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
+        let copy = |from: &Path, name: &str| {
+            let to = folder.path().join(name);
+            fs::copy(from, &to)?;
+            // What is not on the disk yet stays in memory.
+            File::open(&to)?.sync_all()?;
+            Ok::<_, Error>(to)
+        };
+        let program = copy(&this, "host")?;
+        let native = copy(&applet_file(APPLET)?, "applet")?;
+        let wasm = copy(&applet_file(&format!("{APPLET}.wasm"))?, "applet.wasm")?;
+        Ok(Files { program, native, wasm, folder })
+    }
+
+    fn host<'a>(&'a self, role: &'static str, applet: &'a Path) -> Host<'a> {
+        Host { files: self, role, applet }
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.folder.path().join("cache")
+    }
+
+    /// The copies, and what was compiled.
+    fn own(&self) -> io::Result<Vec<PathBuf>> {
+        let mut files = vec![self.program.clone(), self.native.clone(), self.wasm.clone()];
+        below(&self.cache(), &mut files)?;
+        Ok(files)
+    }
+
+    fn drop_from_memory(&self) -> io::Result<()> {
+        for path in self.own()?.iter().chain(&libraries()?) {
+            let file = File::open(path)?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+        }
+        Ok(())
+    }
+
+    /// Names what is in memory after it was dropped.
+    fn say_what_stays(&self, outcome: &mut Outcome) -> io::Result<()> {
+        let Some(own) = resident_bytes(&self.own()?) else {
+            outcome.missing.push(
+                "fincore: what stays in memory before a cold start is not known; \
+                 `apt-get install util-linux` brings it"
+                    .to_owned(),
+            );
+            return Ok(());
+        };
+        if own > 0 {
+            outcome.missing.push(format!(
+                "cold starts: {own} bytes of the host's and the applet's files stay in memory on this \
+                 file system, so what is called cold is not"
+            ));
+        }
+        let shared = resident_bytes(&libraries()?).unwrap_or_default();
+        outcome.note(format!(
+            "before a cold start {own} bytes of the files of host and applet are in memory, and \
+             {shared} bytes of the system's libraries, which other processes have mapped"
+        ));
+        Ok(())
+    }
+}
+
+/// All files below a folder, if there is one.
+fn below(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            below(&path, files)?;
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// What this program has mapped besides itself: the host has the same libraries, and an applet some
+/// of them.
+fn libraries() -> io::Result<BTreeSet<PathBuf>> {
+    let this = std::env::current_exe()?;
+    let maps = Process::myself().and_then(|process| process.maps()).map_err(Error::other)?;
+    let path = |path: &MMapPath| match path {
+        MMapPath::Path(path) if *path != this && path.is_file() => Some(path.clone()),
+        _ => None,
+    };
+    Ok(maps.iter().filter_map(|map| path(&map.pathname)).collect())
+}
+
+/// Bytes of files that are in memory, if `fincore` is here to say so.
+fn resident_bytes<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Option<u64> {
+    let mut command = Command::new("fincore");
+    command.args(["--bytes", "--noheadings", "--output", "RES"]).args(files);
+    let output = command.stderr(Stdio::null()).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.split_whitespace().map(|bytes| bytes.parse::<u64>().ok()).sum()
+}
+
+/// A host that is started for an applet.
+struct Host<'a> {
+    files: &'a Files,
+    role: &'static str,
+    applet: &'a Path,
+}
+
+impl Host<'_> {
+    fn cold_ms(&self) -> io::Result<f64> {
+        self.files.drop_from_memory()?;
+        self.start_ms()
+    }
+
+    fn warm_ms(&self) -> io::Result<f64> {
+        self.start_ms()?;
+        self.start_ms()
+    }
+
+    /// Until it says that the applet serves. Its end is waited for, but not measured.
+    fn start_ms(&self) -> io::Result<f64> {
+        let mut command = Command::new(&self.files.program);
+        command
+            .args([PEER, self.role])
+            .env(APPLET_VARIABLE, self.applet)
+            .env(CACHE_VARIABLE, self.files.cache())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let started = Instant::now();
+        let mut child = command.spawn()?;
+        let mut said = [0];
+        let serves = child.stdout.as_mut().map_or(Ok(0), |out| out.read(&mut said))?;
+        let taken_ms = ms_since(started);
+        let status = child.wait()?;
+        if serves == 1 && status.success() {
+            return Ok(taken_ms);
+        }
+        Err(Error::other(format!("the host of {} ended with {status}", self.applet.display())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files that were dropped are out of memory, on the disk of the build; those of the cache of
+    /// compiled code are among them.
+    #[test]
+    fn dropped_files_are_out_of_memory() {
+        let Ok(files) = Files::lay_out() else {
+            println!("not run: the applet {APPLET} is not built");
+            return;
+        };
+        fs::create_dir_all(files.cache().join("deep")).unwrap();
+        let compiled = files.cache().join("deep/code");
+        fs::write(&compiled, vec![1; 1 << 20]).unwrap();
+        File::open(&compiled).unwrap().sync_all().unwrap();
+        assert_eq!(files.own().unwrap().len(), 4);
+        let Some(before) = resident_bytes(&files.own().unwrap()) else {
+            println!("not run: there is no fincore");
+            return;
+        };
+        assert!(before >= 1 << 20, "{before}");
+        files.drop_from_memory().unwrap();
+        assert_eq!(resident_bytes(&files.own().unwrap()), Some(0));
+    }
+
+    /// This program's libraries are found, itself not being one.
+    #[test]
+    fn libraries_are_those_of_this_process() {
+        let libraries = libraries().unwrap();
+        let is_c = |path: &PathBuf| path.to_string_lossy().contains("libc.so");
+        assert!(libraries.iter().any(is_c), "{libraries:?}");
+        assert!(!libraries.contains(&std::env::current_exe().unwrap()));
+    }
+}
