@@ -225,7 +225,9 @@ def write_png(path: Path, pixels: memoryview, width: int, height: int) -> None:
 class Window:
     """A window that shows frames at their times. Closing it, or Escape, ends the video."""
 
-    def __init__(self) -> None:
+    def __init__(self, waits: bool = True) -> None:
+        #: Whether a frame waits until it is to be shown.
+        self._waits = waits
         try:
             import tkinter
         except ImportError:
@@ -258,10 +260,11 @@ class Window:
         if self._started is None:
             self._started = now - frame.time_s
         late_s = now - self._started - frame.time_s
-        if late_s > LATE_S:
-            self.late += 1
-            self._started += late_s
-        self._wait_until(min(self._started + frame.time_s, now + PAUSE_MAX_S))
+        if self._waits:
+            if late_s > LATE_S:
+                self.late += 1
+                self._started += late_s
+            self._wait_until(min(self._started + frame.time_s, now + PAUSE_MAX_S))
         header = b"P6 %d %d 255\n" % (width, height)
         self._image.configure(data=b"".join((header, frame.pixels)), format="ppm")
         self._root.update()
@@ -288,6 +291,7 @@ def play(video: Video, options: argparse.Namespace, window: Window | None) -> di
             raise PngFailed(f"cannot make {options.png}: {error.strerror}; --png takes a folder") from None
     decode_ms: list[float] = []
     pngs = 0
+    started = time.monotonic()
     for frame in video.frames():
         decode_ms.append(frame.decode_ms)
         if options.png and frame.number % options.every == 0:
@@ -299,6 +303,7 @@ def play(video: Video, options: argparse.Namespace, window: Window | None) -> di
             break
     if not decode_ms:
         raise NotAVideo(f"{options.video} has no picture; try another file")
+    played_s = time.monotonic() - started
     return {
         "codec": it.codec,
         "width": it.width,
@@ -308,6 +313,7 @@ def play(video: Video, options: argparse.Namespace, window: Window | None) -> di
         "frames": len(decode_ms),
         "decode_ms": round(sum(decode_ms) / len(decode_ms), 3),
         "decode_max_ms": round(max(decode_ms), 3),
+        "played_s": round(played_s, 6),
         "start_ms": round(video.start_ms, 3),
         "open_ms": round(video.open_ms, 3),
         "peak_memory_bytes": video.peak_memory_bytes,
@@ -358,6 +364,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("video", metavar="VIDEO", type=Path, help="any format that the system's libavformat knows")
     parser.add_argument("--applet", metavar="PATH", type=Path, default=default_applet(), help="default: %(default)s")
     parser.add_argument("--window", action="store_true", help="show it, at the video's own rate")
+    parser.add_argument("--no-wait", action="store_true", help="in the window: show each frame as soon as it is decoded")
     parser.add_argument("--png", metavar="DIR", type=Path, help="write frames as DIR/frame-NUMBER.png")
     parser.add_argument("--every", metavar="N", type=number, default=1, help="of every N frames the first one only")
     parser.add_argument("--frames", metavar="N", type=number, help="stop after N frames")
@@ -368,7 +375,7 @@ def parser() -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Plays; whatever goes wrong is a `PlayerError`."""
     # First, because nothing has to be started to know that there is none.
-    window = Window() if options.window else None
+    window = Window(not options.no_wait) if options.window else None
     try:
         video = Video(options.applet, options.video)
         try:

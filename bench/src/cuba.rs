@@ -5,9 +5,11 @@
 //! Invariants: what is compared does the same work, and its results are compared as well; peers
 //! that are not installed are named.
 
+mod break_even;
 mod calls;
 mod computations;
 pub(crate) mod starts;
+mod video;
 
 use std::cell::RefCell;
 use std::io;
@@ -22,8 +24,13 @@ use crate::stats::Series;
 /// A part of the suite.
 type Section = (&'static str, fn(usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 3] =
-    [("starts", starts::run), ("calls", calls::run), ("computations", computations::run)];
+const SECTIONS: [Section; 5] = [
+    ("starts", starts::run),
+    ("calls", calls::run),
+    ("computations", computations::run),
+    ("video", video::run),
+    ("break_even", break_even::run),
+];
 
 /// Runs the suite, or the section with the name `only`; `progress` gets the name of each step.
 ///
@@ -67,7 +74,10 @@ mod tests {
     #[test]
     fn missing_section_error_lists_the_sections() {
         let complaint = run(1, Some("start"), &mut |_| {}).unwrap_err().to_string();
-        assert!(complaint.contains("starts, calls, computations"), "{complaint}");
+        assert!(
+            complaint.contains("starts, calls, computations, video, break_even"),
+            "{complaint}"
+        );
     }
 
     #[test]

@@ -158,7 +158,20 @@ fn with_applets(workspace: &Workspace) -> Result<Command> {
 /// package.
 fn with_cuba(workspace: &Workspace) -> Result<Command> {
     applets::build(workspace, &CUBA_APPLETS.map(str::to_owned))?;
+    // It needs libraries of the system; the suite names it where it is missing.
+    if let Err(reason) = applets::build(workspace, &["video".to_owned()]) {
+        eprintln!("{reason}");
+    }
     let mut command = bench_with(workspace, &[])?;
+    let videos = workspace.target.join("videos");
+    if videos.join("city.mpg").is_file() {
+        command.env("HOLDFAST_VIDEOS", videos);
+    }
+    // What `cargo xtask python` makes.
+    let python = workspace.target.join("python/bin/python");
+    if python.is_file() {
+        command.env("HOLDFAST_PYTHON", python);
+    }
     command.env("HOLDFAST_APPLETS", workspace.applets());
     Ok(command)
 }

@@ -157,6 +157,117 @@ impl Drop for LogicalDisk {
     }
 }
 
+/// What video.h says of a video.
+#[repr(C)]
+struct Properties {
+    width: c_int,
+    height: c_int,
+    frames: i64,
+    frames_per_s: f64,
+    codec: *const c_char,
+}
+
+type OpenVideo = unsafe extern "C" fn(*mut *mut c_void, *const u8, usize) -> c_int;
+type CloseVideo = unsafe extern "C" fn(*mut c_void);
+type PropertiesOf = unsafe extern "C" fn(*const c_void) -> Properties;
+type NextFrame = unsafe extern "C" fn(*mut c_void, c_int, *mut u8, *mut i64) -> c_int;
+type Rewind = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// Of libavutil: `AV_PIX_FMT_RGB24`, `AVERROR_EOF`, and zeroes that readers of bits may look at
+/// behind the end (`AV_INPUT_BUFFER_PADDING_SIZE`).
+const RGB24: c_int = 2;
+const END_OF_FILE: c_int = -541_478_725;
+const PADDING_BYTES: usize = 64;
+
+/// The code of the applet `video`, with a video open.
+pub(crate) struct Video {
+    video: *mut c_void,
+    properties: Properties,
+    next_frame: NextFrame,
+    rewind: Rewind,
+    close: CloseVideo,
+    _bytes: Vec<u8>,
+    _library: Library,
+}
+
+impl Video {
+    pub(crate) fn open(bytes: &[u8]) -> io::Result<Video> {
+        let padded = [bytes, &[0; PADDING_BYTES]].concat();
+        // SAFETY: the libraries may be loaded at any time; the types are those of video.h, the
+        // bytes stay as they are until the video is closed, and the library as long as the value.
+        unsafe {
+            let library = Library::new(applet_file("libvideo.so")?).map_err(Error::other)?;
+            let open = *library.get::<OpenVideo>("video_open").map_err(Error::other)?;
+            let close = *library.get::<CloseVideo>("video_close").map_err(Error::other)?;
+            let properties =
+                *library.get::<PropertiesOf>("video_properties").map_err(Error::other)?;
+            let next_frame = *library.get::<NextFrame>("video_next_frame").map_err(Error::other)?;
+            let rewind = *library.get::<Rewind>("video_rewind").map_err(Error::other)?;
+            let mut video = std::ptr::null_mut();
+            let code = open(&mut video, padded.as_ptr(), bytes.len());
+            if code != 0 {
+                return Err(undecodable(code));
+            }
+            let properties = properties(video);
+            Ok(Video {
+                video,
+                properties,
+                next_frame,
+                rewind,
+                close,
+                _bytes: padded,
+                _library: library,
+            })
+        }
+    }
+
+    /// Of a frame.
+    pub(crate) fn pixels(&self) -> usize {
+        let side = |length: c_int| usize::try_from(length).unwrap_or_default();
+        side(self.properties.width) * side(self.properties.height)
+    }
+
+    pub(crate) fn frames(&self) -> usize {
+        usize::try_from(self.properties.frames).unwrap_or_default()
+    }
+
+    /// Decodes the next frame to pixels of three bytes; `false` after the last one.
+    pub(crate) fn next_frame(&mut self, pixels: &mut [u8]) -> io::Result<bool> {
+        if pixels.len() < 3 * self.pixels() {
+            return Err(Error::other("there is no room for the frame's pixels"));
+        }
+        let mut time_us = 0;
+        // SAFETY: the video is open, and there is room for its pixels.
+        let code =
+            unsafe { (self.next_frame)(self.video, RGB24, pixels.as_mut_ptr(), &mut time_us) };
+        match code {
+            0 => Ok(true),
+            END_OF_FILE => Ok(false),
+            code => Err(undecodable(code)),
+        }
+    }
+
+    /// The next frame is the first one again.
+    pub(crate) fn rewind(&mut self) -> io::Result<()> {
+        // SAFETY: the video is open.
+        match unsafe { (self.rewind)(self.video) } {
+            0 => Ok(()),
+            code => Err(undecodable(code)),
+        }
+    }
+}
+
+impl Drop for Video {
+    fn drop(&mut self) {
+        // SAFETY: the video came from the same library, and nobody has it after this.
+        unsafe { (self.close)(self.video) };
+    }
+}
+
+fn undecodable(code: c_int) -> Error {
+    Error::other(format!("libavcodec makes nothing of the video (AVERROR {code})"))
+}
+
 /// The code of the applet `table` on a heap of a native program.
 pub(crate) struct Table {
     work: Work,
