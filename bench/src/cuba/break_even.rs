@@ -36,7 +36,7 @@ const SIZES: [(usize, &str, [&str; 2]); 9] = [
 const NOTHING_OUTSIDE: &str = "nothing, outside";
 const LONG_OUTSIDE: &str = "long message, outside";
 /// Of no size that is predicted.
-const LONG_BYTES: usize = 8 << 20;
+const LONG_BYTES: usize = 768 << 10;
 const LONG_OUTSIDE_BYTES: usize = 96 << 10;
 const BLOCK_BYTES: f64 = 64.0;
 /// What one measurement takes, about.
@@ -69,9 +69,9 @@ struct Md5Applet {
 impl Md5Applet {
     fn start(place: Placement) -> io::Result<Md5Applet> {
         let applet = call::native_on(place, "md5")?;
-        let text = message(LONG_BYTES);
-        let long = applet.buffer(text.len()).map_err(Error::other)?;
-        long.write(0, &text).map_err(Error::other)?;
+        let text = message(1 << 20);
+        let long = applet.buffer(LONG_BYTES).map_err(Error::other)?;
+        long.write(0, &text[..LONG_BYTES]).map_err(Error::other)?;
         let room = applet.buffer(1 << 20).map_err(Error::other)?;
         Ok(Md5Applet { applet, long, room, text })
     }
@@ -125,7 +125,7 @@ fn compare(
     };
     let mut sides = vec![
         Side::new(CALL, || kept(2000, &|| applet.nothing())),
-        Side::new(LONG, || kept(1, &|| applet.long())),
+        Side::new(LONG, || kept(10, &|| applet.long())),
         Side::new(COPY, || kept(20, &|| applet.copy())),
         Side::new(NOTHING_OUTSIDE, || outside_us(outside, 0)),
         Side::new(LONG_OUTSIDE, || outside_us(outside, LONG_OUTSIDE_BYTES)),

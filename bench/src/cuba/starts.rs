@@ -129,8 +129,6 @@ impl Files {
         let copy = |from: &Path, name: &str| {
             let to = folder.path().join(name);
             fs::copy(from, &to)?;
-            // What is not on the disk yet stays in memory.
-            File::open(&to)?.sync_all()?;
             Ok::<_, Error>(to)
         };
         let program = copy(&this, "host")?;
@@ -157,6 +155,8 @@ impl Files {
     fn drop_from_memory(&self) -> io::Result<()> {
         for path in self.own()?.iter().chain(&libraries()?) {
             let file = File::open(path)?;
+            // What is not on the disk yet stays in memory, as what was just compiled.
+            file.sync_all()?;
             fadvise(&file, 0, None, Advice::DontNeed)?;
         }
         Ok(())
