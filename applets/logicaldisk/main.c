@@ -9,7 +9,7 @@
  *     clean    Result: pairs of places, from and to, between which the host is to copy blocks before the next write
  *     update   input: logical blocks. Writes them with the cleaner running in between. Result: pairs of places in the order in
  *              which the host is to do them: 0xffffffff and where the next block is to be written, or from and to, as
- *              clean has them. Fewer of the first than blocks: call it again with the rest; none: the disk is full
+ *              clean has them. Fewer of the first than blocks: call it again with the rest; no pair at all: the disk is full
  *
  * All are little-endian 32-bit numbers. The map is the applet's ordinary memory: it ends with the applet. Native and
  * WebAssembly.

@@ -59,3 +59,15 @@ fn eviction_applet_matches_the_python_reference() {
         assert_eq!(chosen, python);
     }
 }
+
+/// A call with several lists decides on each as a call of its own does.
+#[test]
+fn batch_decides_as_single_calls_do() {
+    let mut host = serving("eviction", None);
+    host.call("hot", &to_bytes(&[11, 10]));
+    let lists = to_bytes(&[4, 10, 11, 12, 13, 11, 10, 13, 12, 11, 10, 11, 10]);
+    assert_eq!(to_numbers(&host.call("evict_each", &lists)), [12, 13, 11]);
+    for wrong in [&[][..], &[4], &[0, 1], &[4, 1, 2]] {
+        assert_fails(host.try_call("evict_each", &to_bytes(wrong)).unwrap(), 1, "whole lists");
+    }
+}

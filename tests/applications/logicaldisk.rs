@@ -145,3 +145,39 @@ fn disks_and_blocks_that_are_none_are_refused() {
     assert_fails(host.try_call("write", b"").unwrap(), 1, "one number");
     assert_eq!(host.call("clean", b""), b"", "nothing to clean");
 }
+
+/// Updates clean in between: what they say is to be done, done in order, leaves every block where
+/// `read` finds it.
+#[test]
+fn updates_clean_and_lose_no_block() {
+    let mut host = serving("logicaldisk", None);
+    host.call("format", &to_bytes(&[BLOCKS, SEGMENT_BLOCKS, LOGICAL_BLOCKS]));
+    let mut places = vec![NOWHERE; BLOCKS as usize];
+    let mut moves = 0;
+    for round in 0..12 {
+        let is_written = |block: &u32| round == 0 || (block * 7 + round) % 3 == 0;
+        let blocks: Vec<u32> = (0..LOGICAL_BLOCKS).filter(is_written).collect();
+        let mut left = &blocks[..];
+        // Each call takes a step at least, and cleaning makes room.
+        for _ in 0..10 * LOGICAL_BLOCKS {
+            if left.is_empty() {
+                break;
+            }
+            for step in to_numbers(&host.call("update", &to_bytes(left))).chunks_exact(2) {
+                if step[0] == NOWHERE {
+                    places[step[1] as usize] = left[0];
+                    left = &left[1..];
+                } else {
+                    places[step[1] as usize] = places[step[0] as usize];
+                    moves += 1;
+                }
+            }
+        }
+        assert!(left.is_empty(), "there is no room");
+    }
+    let all: Vec<u32> = (0..LOGICAL_BLOCKS).collect();
+    for (block, place) in all.iter().zip(to_numbers(&host.call("read", &to_bytes(&all)))) {
+        assert_eq!(places[place as usize], *block);
+    }
+    assert!(moves > 0, "a disk as full as this one is cleaned");
+}
