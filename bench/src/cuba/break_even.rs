@@ -208,11 +208,12 @@ fn smallest_that_pays(
     max: u64,
     pays: &mut dyn FnMut(u64) -> io::Result<bool>,
 ) -> io::Result<Option<u64>> {
-    if pays(0)? {
-        return Ok(Some(0));
-    }
+    // Where the applet is the slower one, small sizes alone may pay: as the model, that is none.
     if !pays(max)? {
         return Ok(None);
+    }
+    if pays(0)? {
+        return Ok(Some(0));
     }
     let (mut low, mut high) = (0, max);
     while high - low > 1 {
