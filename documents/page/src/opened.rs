@@ -47,8 +47,8 @@ pub struct OpenPage {
     /// What it looks like; nothing, if it was opened to be written ([`PageUse::File`]) and its file
     /// was kept.
     pub pixels: Pixels,
-    /// The same as a file, once it was made.
-    pub(crate) png: Option<Arc<Vec<u8>>>,
+    /// The same as a PNG, if it was made or kept ([`OpenPage::png`] makes it).
+    pub png: Option<Arc<Vec<u8>>>,
     /// Where it was found at last; addresses in it are relative to this.
     pub base: String,
     /// Its title.
