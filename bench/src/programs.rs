@@ -8,8 +8,12 @@
 //! its end, checkpoint included.
 
 mod calls;
+mod compress;
+#[allow(unsafe_code, reason = "asks the system for the context switches of children")]
 mod job;
+mod mail;
 mod sequences;
+mod spellcheck;
 
 use std::io;
 
@@ -19,11 +23,14 @@ use crate::section;
 /// A part of the suite.
 type Section = (&'static str, fn(usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 6] = [
+const SECTIONS: [Section; 9] = [
     ("write512", sequences::write512),
     ("fasta", sequences::fasta),
     ("revcomp", sequences::revcomp),
     ("knucleotide", sequences::knucleotide),
+    ("compress", compress::run),
+    ("spellcheck", spellcheck::run),
+    ("mail", mail::run),
     ("disk", sequences::disk),
     ("calls", calls::run),
 ];

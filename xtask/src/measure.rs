@@ -30,7 +30,7 @@ const APPLETS: [&str; 5] = ["echo", "ledgers", "md5", "table", "trial"];
 const CUBA_APPLETS: [&str; 4] = ["echo", "eviction", "logicaldisk", "md5"];
 
 /// Those of the suite `programs`.
-const PROGRAMS: [&str; 1] = ["programs"];
+const PROGRAMS: [&str; 2] = ["programs", "spellcheck"];
 
 /// Those of the suite `web`.
 const WEB_APPLETS: [&str; 5] = ["mail", "md5", "spellcheck", "table", "video"];
@@ -178,7 +178,11 @@ fn with_cuba(workspace: &Workspace) -> Result<Command> {
         command.env("HOLDFAST_PYTHON", python);
     }
     command.env("HOLDFAST_APPLETS", workspace.applets());
-/// Builds the programs of the first paper, and the command that runs them.
+    Ok(command)
+}
+
+/// Builds the programs of the first paper, and the command that runs them, and gets the files that
+/// one of them compresses, if they can be had.
 fn with_programs(workspace: &Workspace) -> Result<Command> {
     applets::build(workspace, &PROGRAMS.map(str::to_owned))?;
     let programs = release::build(workspace, &[release::COMMAND])?;
@@ -186,7 +190,47 @@ fn with_programs(workspace: &Workspace) -> Result<Command> {
     command
         .env("HOLDFAST_APPLETS", workspace.applets())
         .env("HOLDFAST_PROGRAM", programs.join("holdfast"));
+    let folder = workspace.target.join("cache-files");
+    if folder.is_dir() || fetch_cache_files(&folder).is_ok() {
+        command.env("HOLDFAST_CACHE_FILES", folder);
+    }
+    let folder = workspace.target.join("word-lists");
+    if folder.is_dir() || fetch_word_lists(&folder).is_ok() {
+        command.env("HOLDFAST_WORD_LISTS", folder);
+    }
+    if let Some(mails) = mails(workspace)? {
+        command.env("HOLDFAST_MAILS", mails);
+    }
     Ok(command)
+}
+
+/// Unpacks documentation of Debian and packages of npm, each into a folder of its own. The folder
+/// gets its name when all is there.
+fn fetch_cache_files(folder: &std::path::Path) -> Result<()> {
+    const SCRIPT: &str = r#"
+        mkdir -p "$1.part"; cd "$1.part"
+        for package in python3.11-doc rust-doc cppreference-doc-en-html; do
+            apt-get download "$package" && dpkg-deb -x "$package"_*.deb "$package" && rm "$package"_*.deb
+        done
+        npm install --no-audit --no-fund --no-save --prefix npm three@0.170.0 @fontsource/roboto@5.1.0
+        mv "$1.part" "$1""#;
+    run(Command::new("bash").args(["-euc", SCRIPT, "bash"]).arg(folder).stdin(Stdio::null()))
+}
+
+/// 16 dictionaries: WordNet's, and lists of words of Debian, which are not installed.
+fn fetch_word_lists(folder: &std::path::Path) -> Result<()> {
+    const SCRIPT: &str = r#"
+        mkdir -p "$1.part"; cd "$1.part"
+        for package in wordnet-base wamerican wbritish wngerman wfrench wspanish witalian wportuguese wswedish; do
+            apt-get download "$package" && dpkg-deb -x "$package"_*.deb unpacked && rm "$package"_*.deb
+        done
+        cd unpacked/usr/share
+        mv wordnet/index.noun wordnet/index.verb wordnet/index.adj wordnet/index.adv wordnet/*.exc \
+            dict/american-english dict/british-english dict/ngerman dict/french dict/spanish dict/italian \
+            dict/portuguese dict/swedish "$1.part"
+        cd "$1.part"; rm -r unpacked
+        mv "$1.part" "$1""#;
+    run(Command::new("bash").args(["-euc", SCRIPT, "bash"]).arg(folder).stdin(Stdio::null()))
 }
 
 /// Gets the pages that are not there yet, and builds what measures them. What cannot be had the

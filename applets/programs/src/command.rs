@@ -12,7 +12,7 @@ use crate::storage::files::Files;
 use crate::storage::mapped::Mapped;
 use crate::storage::volatile::Volatile;
 use crate::storage::{Reader, Storage, Writer};
-use crate::{chunks, fasta, knucleotide, revcomp};
+use crate::{chunks, compress, fasta, knucleotide, mail, revcomp};
 
 /// Runs the program on one of the storages that need no heap.
 ///
@@ -26,7 +26,7 @@ pub fn run_without_heap(options: &Options) -> Result<(), ProgramError> {
         Kind::Volatile => {
             let mut storage = Volatile::default();
             for input in inputs(options) {
-                storage.put(input, read(options, input)?);
+                storage.put(&input, read(options, &input)?);
             }
             run(&mut storage, options)
         }
@@ -35,11 +35,20 @@ pub fn run_without_heap(options: &Options) -> Result<(), ProgramError> {
 }
 
 /// The objects that a program reads.
-fn inputs(options: &Options) -> &[String] {
+fn inputs(options: &Options) -> Vec<String> {
     match options.program {
-        Program::Chunks | Program::Fasta | Program::Import => &[],
-        Program::Revcomp | Program::Knucleotide => &options.names[..1],
-        Program::Digest => &options.names,
+        Program::Chunks | Program::Fasta | Program::Import => Vec::new(),
+        Program::Revcomp | Program::Knucleotide => options.names[..1].to_vec(),
+        Program::Compress => (0..options.count).map(compress::input).collect(),
+        Program::Verify => {
+            (0..options.count).flat_map(|n| [compress::input(n), compress::output(n)]).collect()
+        }
+        Program::MailLearn => (0..mail::CATEGORIES).map(mail::text).collect(),
+        Program::MailParsed => {
+            (0..mail::CATEGORIES).map(mail::text).chain([mail::NEW.to_owned()]).collect()
+        }
+        Program::MailKept => vec![mail::MODEL.to_owned(), mail::NEW.to_owned()],
+        Program::Digest => options.names.clone(),
     }
 }
 
@@ -86,6 +95,24 @@ fn once<S: Storage>(storage: &mut S, options: &Options) -> Result<String, Progra
             said = format!("{}reading_ns {}\n", report.text, report.reading.as_nanos());
             (report.text.len() as u64, ns)
         }
+        Program::Compress => timed(started, compress::run(storage, options.count)?),
+        Program::Verify => {
+            let bytes = compress::verify(storage, options.count)?;
+            return Ok(format!("verified {bytes}\n"));
+        }
+        Program::MailLearn => timed(started, mail::learn(storage)?),
+        Program::MailParsed | Program::MailKept => {
+            let categories = match options.program {
+                Program::MailParsed => mail::classify_parsed(storage)?,
+                _ => mail::classify_kept(storage)?,
+            };
+            let ns = timed(started, ()).1;
+            for category in &categories {
+                said += &format!("{category} ");
+            }
+            said += "\n";
+            (categories.len() as u64, ns)
+        }
         Program::Import => {
             for name in names {
                 let content = read(options, name)?;
@@ -117,7 +144,9 @@ fn timed<T>(started: Instant, result: T) -> (T, u128) {
 /// Prints with one call.
 fn print(text: &str) -> Result<(), ProgramError> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|source| {
-        ProgramError::File { act: "write", name: "standard output".to_owned(), source }
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|source| ProgramError::File {
+        act: "write",
+        name: "standard output".to_owned(),
+        source,
     })
 }

@@ -21,15 +21,17 @@ pub enum ProgramError {
         source: io::Error,
     },
     /// There is no object of this name.
-    #[error("there is no {name} in the {storage}; make it with `programs fasta` or `programs import`")]
+    #[error(
+        "there is no {name} in the {storage}; make it with `programs fasta` or `programs import`"
+    )]
     Missing {
         /// As the program calls it.
         name: String,
         /// The kind of storage.
         storage: &'static str,
     },
-    /// An object in the heap is not one that this storage made.
-    #[error("the root {name} is no object of this program; use a heap of its own")]
+    /// An object is not one that this program made.
+    #[error("the root {name} is no object of this program; use a heap of its own, or make it anew")]
     Foreign {
         /// The root.
         name: String,
@@ -43,7 +45,9 @@ pub enum ProgramError {
         capacity_bytes: u64,
     },
     /// The heap.
-    #[error("the heap: {0}; give it more room with --heap-size, or remove it with `holdfast heap rm`")]
+    #[error(
+        "the heap: {0}; give it more room with --heap-size, or remove it with `holdfast heap rm`"
+    )]
     Heap(#[from] HeapError),
     /// No heap.
     #[error("{0} (or use another --storage)")]

@@ -232,5 +232,6 @@ cttBtatcatatgctaKggNcataaaSatgtaaaDc
 >THREE Homo sapiens frequency
 ttgtgcttcgttagaagtctcgactacgtgtagcctagtgtttgtgttgcgttatagtct
 ";
-    const LARGER: [(u64, u64); 2] = [(1_000, 0x384d_eac4_bbf9_b2cb), (100_003, 0xbf43_ea00_5ce1_dc7d)];
+    const LARGER: [(u64, u64); 2] =
+        [(1_000, 0x384d_eac4_bbf9_b2cb), (100_003, 0xbf43_ea00_5ce1_dc7d)];
 }

@@ -14,6 +14,11 @@ usage: programs PROGRAM [OPTION...] [NAME...]
   fasta OUTPUT           --n N: writes DNA sequences of 2N, 3N and 5N characters
   revcomp INPUT OUTPUT   reverses and complements the sequences of a FASTA file
   knucleotide INPUT      counts the frames of the sequence THREE of a FASTA file
+  compress               --count N: compresses file-0000 and so on with Snappy, each to snappy-0000 and so on
+  verify                 --count N: decompresses them, and compares them with the files
+  mail-learn             parses the mails of mails-0 to mails-9 into the structure `model`
+  mail-parsed            parses these mails, and prints the category of each mail of `new`
+  mail-kept              does the same with the structure, as it lies there
   import NAME...         copies files of --dir into the storage
   digest NAME...         prints size and XXH3 of objects of the storage
 
@@ -52,6 +57,16 @@ pub enum Program {
     Revcomp,
     /// See [`crate::knucleotide`].
     Knucleotide,
+    /// See [`crate::compress`].
+    Compress,
+    /// See [`crate::compress::verify`].
+    Verify,
+    /// See [`crate::mail::learn`].
+    MailLearn,
+    /// See [`crate::mail::classify_parsed`].
+    MailParsed,
+    /// See [`crate::mail::classify_kept`].
+    MailKept,
     /// Copies files.
     Import,
     /// Prints sums.
@@ -77,6 +92,8 @@ pub struct Options {
     pub bytes: u64,
     /// Of `fasta`.
     pub n: u64,
+    /// Of `compress` and `verify`.
+    pub count: u64,
 }
 
 /// More than any of these programs needs, and less than overflows.
@@ -96,6 +113,11 @@ impl Options {
             Some("fasta") => Program::Fasta,
             Some("revcomp") => Program::Revcomp,
             Some("knucleotide") => Program::Knucleotide,
+            Some("compress") => Program::Compress,
+            Some("verify") => Program::Verify,
+            Some("mail-learn") => Program::MailLearn,
+            Some("mail-parsed") => Program::MailParsed,
+            Some("mail-kept") => Program::MailKept,
             Some("import") => Program::Import,
             Some("digest") => Program::Digest,
             Some("--help") => return Ok(None),
@@ -111,6 +133,7 @@ impl Options {
             rounds: 1,
             bytes: 0,
             n: 0,
+            count: 0,
         };
         while let Some(argument) = arguments.next() {
             if argument == "--help" {
@@ -144,6 +167,7 @@ impl Options {
             "--buffer" => self.buffer_bytes = number(option, &value)? as usize,
             "--rounds" => self.rounds = number(option, &value)? as usize,
             "--bytes" => self.bytes = number(option, &value)?,
+            "--count" => self.count = number(option, &value)?,
             "--n" => self.n = number(option, &value)?,
             other => return Err(usage(format!("there is no option {other}"))),
         }
@@ -155,6 +179,8 @@ impl Options {
             Program::Chunks | Program::Fasta => (1, "one name, of the output"),
             Program::Knucleotide => (1, "one name, of the input"),
             Program::Revcomp => (2, "two names, of input and output"),
+            Program::Compress | Program::Verify => (0, "no names"),
+            Program::MailLearn | Program::MailParsed | Program::MailKept => (0, "no names"),
             Program::Import | Program::Digest if self.names.is_empty() => (1, "names"),
             Program::Import | Program::Digest => (self.names.len(), ""),
         };
@@ -164,6 +190,9 @@ impl Options {
         match self.program {
             Program::Chunks if self.bytes == 0 => Err(usage("chunks needs --bytes".to_owned())),
             Program::Fasta if self.n == 0 => Err(usage("fasta needs --n".to_owned())),
+            Program::Compress | Program::Verify if self.count == 0 => {
+                Err(usage("this program needs --count".to_owned()))
+            }
             Program::Revcomp if self.names[0] == self.names[1] => {
                 Err(usage("input and output must have different names".to_owned()))
             }
@@ -180,7 +209,9 @@ fn usage(complaint: String) -> ProgramError {
 /// Names are those of files in the directory, and no paths.
 fn check_name(name: &str) -> Result<(), ProgramError> {
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
-        return Err(usage(format!("`{name}` is no name of a file; name one in --dir, without `/`")));
+        return Err(usage(format!(
+            "`{name}` is no name of a file; name one in --dir, without `/`"
+        )));
     }
     Ok(())
 }
@@ -196,7 +227,8 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Option<Options>, String> {
-        Options::parse(text.split_whitespace().map(str::to_owned)).map_err(|error| error.to_string())
+        Options::parse(text.split_whitespace().map(str::to_owned))
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -219,13 +251,18 @@ mod tests {
             ("revcomp a a", "input and output must have different names"),
             ("knucleotide ../a", "`../a` is no name of a file"),
             ("chunks a", "chunks needs --bytes"),
+            ("compress", "this program needs --count"),
+            ("verify a --count 3", "this program takes no names"),
             ("digest", "this program takes names"),
             ("digest a --rounds 0", "--rounds must be greater than zero"),
             ("digest a --storage disk", "there is no storage disk"),
             ("digest a --speed 9", "there is no option --speed"),
         ] {
             let said = parsed(line).unwrap_err();
-            assert!(said.starts_with(complaint) && said.ends_with("see `programs --help`"), "{said}");
+            assert!(
+                said.starts_with(complaint) && said.ends_with("see `programs --help`"),
+                "{said}"
+            );
         }
     }
 }

@@ -32,7 +32,8 @@ pub fn run<S: Storage>(storage: &mut S, input: &str, output: &str) -> Result<u64
     let (mut has_id, mut number) = (false, 0);
     while let Some(line) = reader.line()? {
         number += 1;
-        let wrong = |complaint| ProgramError::Input { name: input.to_owned(), line: number, complaint };
+        let wrong =
+            |complaint| ProgramError::Input { name: input.to_owned(), line: number, complaint };
         if line.first() == Some(&b'>') {
             reversed(&mut writer, &mut sequence)?;
             writer.write(&[line, b"\n"].concat())?;

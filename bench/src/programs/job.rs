@@ -45,6 +45,8 @@ pub(super) enum Storage {
     Posix,
     /// Files through the buffer that `stdio` has in newlib, musl and wasi-libc.
     Stdio,
+    /// The same for glibc.
+    Glibc,
     /// Files through a buffer of 64 KiB.
     Buffered,
     Mapped,
@@ -67,6 +69,7 @@ impl Storage {
         match self {
             Storage::Posix => "posix",
             Storage::Stdio => "stdio",
+            Storage::Glibc => "glibc",
             Storage::Buffered => "buffered",
             Storage::Mapped => "mmap",
             Storage::Heap => "heap",
@@ -78,6 +81,7 @@ impl Storage {
         match self {
             Storage::Posix => &["--storage", "files"],
             Storage::Stdio => &["--storage", "files", "--buffer", "1024"],
+            Storage::Glibc => &["--storage", "files", "--buffer", "4096"],
             Storage::Buffered => &["--storage", "files", "--buffer", "65536"],
             Storage::Mapped => &["--storage", "mapped"],
             Storage::Heap => &["--storage", "heap"],
@@ -107,6 +111,10 @@ pub(super) struct Said {
     pub(super) reading_ms: f64,
     /// The process, from its start to its end.
     pub(super) run_ms: f64,
+    /// Calls that left the program.
+    pub(super) crossings: f64,
+    /// Context switches of all processes that took part, start and end included.
+    pub(super) switches: f64,
     /// Everything else that it printed: its result.
     pub(super) result: String,
 }
@@ -159,9 +167,9 @@ impl Ground {
         arguments: &[&str],
     ) -> io::Result<Said> {
         let command = self.command(sandbox, storage, directory, arguments);
-        let started = Instant::now();
+        let (started, switches) = (Instant::now(), switches_of_children());
         let out = output(command)?;
-        let run_ms = ms_since(started);
+        let (run_ms, switches) = (ms_since(started), switches_of_children() - switches);
         let value = |key: &str| {
             let line = out.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
             line.and_then(|number| number.parse::<f64>().ok())
@@ -173,9 +181,20 @@ impl Ground {
             ms: value("ns").unwrap_or_default() / 1e6,
             reading_ms: value("reading_ns").unwrap_or_default() / 1e6,
             run_ms,
+            crossings: value("crossings").unwrap_or_default(),
+            switches,
             result: out.lines().filter(is_measured).collect::<Vec<_>>().join("\n"),
         })
     }
+}
+
+/// Context switches, voluntary or not, of all children that have ended.
+fn switches_of_children() -> f64 {
+    // SAFETY: all its fields are numbers, of which any may be 0.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is there to be written to.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    (usage.ru_nvcsw + usage.ru_nivcsw) as f64
 }
 
 /// Runs a command to its end and returns what it printed.

@@ -41,12 +41,8 @@ const WRITE512: Job = Job {
     vs_posix: Some(15.0),
     has_output: true,
 };
-const FASTA: Job = Job {
-    name: "fasta",
-    arguments: &["fasta", OUTPUT, "--n", N],
-    vs_posix: Some(3.8),
-    ..WRITE512
-};
+const FASTA: Job =
+    Job { name: "fasta", arguments: &["fasta", OUTPUT, "--n", N], vs_posix: Some(3.8), ..WRITE512 };
 const REVCOMP: Job = Job {
     name: "revcomp",
     arguments: &["revcomp", INPUT, OUTPUT],
@@ -91,22 +87,30 @@ fn with_input() -> io::Result<Ground> {
 
 /// The values of each storage.
 #[derive(Default)]
-struct Values {
-    ms: BTreeMap<&'static str, Series>,
+pub(super) struct Values {
+    pub(super) ms: BTreeMap<&'static str, Series>,
     reading_ms: BTreeMap<&'static str, Series>,
-    run_ms: BTreeMap<&'static str, Series>,
+    pub(super) run_ms: BTreeMap<&'static str, Series>,
+    pub(super) crossings: BTreeMap<&'static str, Series>,
+    pub(super) switches: BTreeMap<&'static str, Series>,
 }
 
 impl Values {
-    fn add(&mut self, storage: Storage, said: &Said) {
+    pub(super) fn add(&mut self, storage: Storage, said: &Said) {
         let name = storage.name();
         self.ms.entry(name).or_default().push(said.ms);
         self.reading_ms.entry(name).or_default().push(said.reading_ms);
         self.run_ms.entry(name).or_default().push(said.run_ms);
+        self.crossings.entry(name).or_default().push(said.crossings);
+        self.switches.entry(name).or_default().push(said.switches);
     }
 }
 
-fn ratio(values: &BTreeMap<&'static str, Series>, one: Storage, other: Storage) -> Option<Series> {
+pub(super) fn ratio(
+    values: &BTreeMap<&'static str, Series>,
+    one: Storage,
+    other: Storage,
+) -> Option<Series> {
     Some(values.get(one.name())?.over(values.get(other.name())?))
 }
 
@@ -184,6 +188,12 @@ fn report(job: Job, sandbox: Sandbox, values: &Values, outcome: &mut Outcome) {
     }
     for (storage, series) in &values.ms {
         add(format!("{name}_{storage}_ms{suffix}"), Some(series.clone()), "ms", None);
+    }
+    for (storage, series) in &values.crossings {
+        add(format!("{name}_{storage}_crossings{suffix}"), Some(series.clone()), "", None);
+    }
+    for (storage, series) in &values.switches {
+        add(format!("{name}_{storage}_switches{suffix}"), Some(series.clone()), "", None);
     }
 }
 

@@ -29,10 +29,7 @@ impl Files {
 }
 
 /// What an error says.
-pub(super) fn failed(
-    act: &'static str,
-    name: &str,
-) -> impl Fn(std::io::Error) -> ProgramError {
+pub(super) fn failed(act: &'static str, name: &str) -> impl Fn(std::io::Error) -> ProgramError {
     move |source| ProgramError::File { act, name: name.to_owned(), source }
 }
 

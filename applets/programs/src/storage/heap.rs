@@ -1,9 +1,9 @@
 //! Objects of the persistent heap: a root for each, with 16 bytes of header in front of the content.
 //!
 //! Invariants:
-//! - An object is allocated and written inside a transaction, and gets its name in the step that
-//!   ends it: after a kill there is the old object or the new one.
-//! - While a reader lives, the object that it reads is not replaced ([`HeapStorage::finish`]
+//! - An object is made and written inside a transaction, in which the old one of its name is
+//!   removed: after a kill there is the old object or the new one.
+//! - While a reader lives, the object that it reads is not replaced ([`HeapStorage::create`]
 //!   refuses), so its bytes do not change.
 
 use std::cell::RefCell;
@@ -19,6 +19,10 @@ use crate::error::ProgramError;
 /// In front of the content: how many bytes of it there are, and [`MAGIC`].
 const HEADER_BYTES: u64 = 16;
 const MAGIC: u64 = u64::from_le_bytes(*b"HFPROGOB");
+
+/// Objects up to this size are roots from the start, which the heap zeroes. It looks at all roots
+/// before it gives an object a name afterwards: that is quicker for large ones, which are few.
+const ZEROED_BYTES_MAX: u64 = 1 << 20;
 
 /// How many readers each object has.
 type Readers = Rc<RefCell<HashMap<String, usize>>>;
@@ -63,21 +67,23 @@ impl<B: Backing> Storage for HeapStorage<B> {
     type Writer = HeapWriter;
 
     fn open(&mut self, name: &str) -> Result<HeapReader, ProgramError> {
-        let content = self.object(name)?.ok_or_else(|| ProgramError::Missing {
-            name: name.to_owned(),
-            storage: "heap",
-        })?;
+        let content = self
+            .object(name)?
+            .ok_or_else(|| ProgramError::Missing { name: name.to_owned(), storage: "heap" })?;
         let name = name.to_owned();
         *self.readers.borrow_mut().entry(name.clone()).or_default() += 1;
         Ok(HeapReader { content, lines: Lines::default(), name, readers: Rc::clone(&self.readers) })
     }
 
     fn create(&mut self, name: &str, capacity_bytes: u64) -> Result<HeapWriter, ProgramError> {
-        // Does not replace what is no object of ours.
+        // Does not replace what is no object of ours, nor what is being read.
         self.object(name)?;
+        if self.readers.borrow().get(name).is_some_and(|readers| *readers > 0) {
+            return Err(ProgramError::Usage(format!("{name} is still being read")));
+        }
         self.heap.begin()?;
         let backed_bytes = self.heap.backing().backed_bytes();
-        let object = self.heap.alloc(capacity_bytes.saturating_add(HEADER_BYTES));
+        let object = self.replace(name, capacity_bytes.saturating_add(HEADER_BYTES));
         self.crossings += u64::from(self.heap.backing().backed_bytes() > backed_bytes);
         match object {
             Ok(start) => {
@@ -94,21 +100,10 @@ impl<B: Backing> Storage for HeapStorage<B> {
     }
 
     fn finish(&mut self, writer: HeapWriter) -> Result<u64, ProgramError> {
-        let HeapWriter { name, start, free_bytes, capacity_bytes, .. } = writer;
-        let bytes = capacity_bytes - free_bytes as u64;
-        if self.readers.borrow().get(&name).is_some_and(|readers| *readers > 0) {
-            self.heap.abort()?;
-            return Err(ProgramError::Usage(format!("{name} is still being read")));
-        }
+        let bytes = writer.capacity_bytes - writer.free_bytes as u64;
         // SAFETY: the object has at least these 16 bytes and is aligned to 16.
-        unsafe { start.cast::<[u64; 2]>().write([bytes, MAGIC]) };
-        let named = self.name(&name, start, capacity_bytes + HEADER_BYTES);
-        if let Err(error) = named.and_then(|()| self.heap.commit()) {
-            if self.heap.in_transaction() {
-                self.heap.abort()?;
-            }
-            return Err(error.into());
-        }
+        unsafe { writer.start.cast::<[u64; 2]>().write([bytes, MAGIC]) };
+        self.heap.commit()?;
         Ok(bytes)
     }
 
@@ -118,11 +113,17 @@ impl<B: Backing> Storage for HeapStorage<B> {
 }
 
 impl<B: Backing> HeapStorage<B> {
-    fn name(&mut self, name: &str, start: NonNull<u8>, bytes: u64) -> Result<(), HeapError> {
+    /// The object that has this name when the open transaction is committed.
+    fn replace(&mut self, name: &str, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         if self.heap.root(name).is_some() {
             self.heap.remove_root(name)?;
         }
-        self.heap.name_object(name, start, bytes, None)
+        if bytes <= ZEROED_BYTES_MAX {
+            return self.heap.create_root(name, bytes);
+        }
+        let start = self.heap.alloc(bytes)?;
+        self.heap.name_object(name, start, bytes, None)?;
+        Ok(start)
     }
 }
 
@@ -134,7 +135,6 @@ pub struct HeapReader {
     name: String,
     readers: Readers,
 }
-
 
 impl Drop for HeapReader {
     fn drop(&mut self) {
@@ -151,7 +151,7 @@ impl Reader for HeapReader {
 
     #[inline]
     fn line(&mut self) -> Result<Option<&[u8]>, ProgramError> {
-        // SAFETY: bytes of an object that is there while this reader lives, which `finish` sees to;
+        // SAFETY: bytes of an object that is there while this reader lives, which `create` sees to;
         // the region stays mapped until the program ends.
         let bytes = unsafe { self.content.as_ref() };
         Ok(self.lines.next(bytes))

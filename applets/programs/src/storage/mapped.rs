@@ -134,9 +134,8 @@ mod mapping {
                 return Ok(Content(NonNull::from(&mut [])));
             }
             // SAFETY: a new place, which nothing else refers to.
-            let address = unsafe {
-                mmap(null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE, &file, 0)?
-            };
+            let address =
+                unsafe { mmap(null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE, &file, 0)? };
             NonNull::new(slice_from_raw_parts_mut(address.cast::<u8>(), bytes))
                 .map(Content)
                 .ok_or_else(|| std::io::Error::other("the system maps at address 0"))

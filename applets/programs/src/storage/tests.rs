@@ -37,7 +37,6 @@ fn everything<S: Storage>(mut storage: S) -> Vec<String> {
     found
 }
 
-/// Guarantee: programs/storage
 #[test]
 fn backends_hold_the_same_bytes() {
     let expected = everything(Volatile::default());
@@ -79,14 +78,21 @@ fn objects_have_the_size_that_was_announced() {
 /// An object without its name is not there for who opens the heap after a kill, and the old one is.
 #[test]
 fn an_unfinished_object_leaves_the_old_one() {
+    // Objects that are roots from the start, and those that become one.
+    unfinished(100_000);
+    unfinished(3 << 20);
+}
+
+fn unfinished(capacity_bytes: u64) {
     let mut storage = heap();
     let mut write = |content: &[u8], finish: bool| {
-        let mut writer = storage.create("object", 100_000).unwrap();
+        let mut writer = storage.create("object", capacity_bytes).unwrap();
         writer.write(content).unwrap();
         if finish { storage.finish(writer).map(drop) } else { Ok(()) }
     };
     write(b"old", true).unwrap();
     write(b"new", false).unwrap();
+    // The transaction stays open, as a kill leaves it.
     let memory = storage.into_heap().close();
     let options = OpenOptions { pointers: Some(Pointers::PORTABLE), format_if_empty: false };
     let mut storage = HeapStorage::new(Heap::open(memory, options).unwrap());
@@ -101,8 +107,7 @@ fn an_object_that_is_read_is_not_replaced() {
         storage.finish(writer).unwrap();
     }
     let reader = storage.open("object").unwrap();
-    let writer = storage.create("object", 10).unwrap();
-    let complaint = storage.finish(writer).unwrap_err().to_string();
+    let complaint = storage.create("object", 10).unwrap_err().to_string();
     assert!(complaint.starts_with("object is still being read"), "{complaint}");
     drop(reader);
     let writer = storage.create("object", 10).unwrap();
@@ -118,7 +123,7 @@ fn a_root_of_another_program_is_refused() {
     let mut storage = HeapStorage::new(heap);
     for name in ["theirs", "short"] {
         let complaint = storage.open(name).err().unwrap().to_string();
-        assert!(complaint.ends_with("is no object of this program; use a heap of its own"));
+        assert!(complaint.contains("is no object of this program; use a heap of its own"));
         assert!(storage.create(name, 5).is_err());
     }
 }

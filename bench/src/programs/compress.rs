@@ -1,0 +1,158 @@
+//! `compress`: Snappy over 3,001 files such as a browser's cache has, of four sources in equal
+//! parts: Python's documentation, that of C and C++, that of Rust (HTML, style sheets, scripts,
+//! images, fonts), and packages of npm (scripts, fonts, images, models).
+//!
+//! Invariant: which files these are depends on their paths and a fixed seed only.
+
+use std::fs;
+use std::io::{self, Error};
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::job::{Ground, Sandbox, Storage};
+use super::rounds;
+use super::sequences::{Values, ratio};
+
+use crate::report::{Goal, Outcome};
+use crate::stats::Series;
+
+/// As in the paper.
+const FILES: usize = 3_001;
+const COUNT: &str = "3001";
+const SEED: u64 = 2013;
+/// Names that one command line takes.
+const NAMES: usize = 1_000;
+
+/// Names the folder with a folder for each source.
+const VARIABLE: &str = "HOLDFAST_CACHE_FILES";
+
+const STORAGES: [Storage; 5] =
+    [Storage::Glibc, Storage::Stdio, Storage::Buffered, Storage::Mapped, Storage::Heap];
+
+pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let Some(folder) = std::env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_dir())
+    else {
+        outcome.missing.push(format!(
+            "files of a cache: `cargo xtask bench programs` gets them from apt and npm, or {VARIABLE} names a folder \
+             with a folder for each source"
+        ));
+        return Ok(());
+    };
+    let ground = Ground::new()?;
+    let mix = chosen(&folder)?;
+    let mut bytes = 0;
+    for (number, path) in mix.iter().enumerate() {
+        bytes += fs::copy(path, ground.files().join(format!("file-{number:04}")))?;
+    }
+    outcome.note(format!("compress: {} files, {:.0} MB", mix.len(), bytes as f64 / 1e6));
+    import(&ground, mix.len())?;
+    for sandbox in [Sandbox::Wasm, Sandbox::Native] {
+        let files = ground.files();
+        let arguments = ["compress", "--count", COUNT];
+        let mut crossings = Values::default();
+        let mut expected = None;
+        for storage in STORAGES {
+            let said = ground.run(sandbox, storage, &files, &arguments)?;
+            let expected = expected.get_or_insert_with(|| said.result.clone());
+            let verified = ["verify", "--count", COUNT];
+            let verified = ground.run(sandbox, storage, &files, &verified)?.result;
+            if *expected != said.result || verified != format!("verified {bytes}") {
+                return Err(Error::other(format!(
+                    "compress with {} in {sandbox:?}: {} and {verified}, instead of {expected}",
+                    storage.name(),
+                    said.result
+                )));
+            }
+            crossings.add(storage, &said);
+        }
+        let mut values = Values::default();
+        for round in 0..rounds(runs) {
+            for turn in 0..STORAGES.len() {
+                let storage = STORAGES[(round + turn) % STORAGES.len()];
+                values.add(storage, &ground.run(sandbox, storage, &files, &arguments)?);
+            }
+        }
+        report(sandbox, &values, outcome);
+        for storage in STORAGES {
+            let key = format!("compress_{}_crossings{}", storage.name(), sandbox.suffix());
+            outcome.add(key, crossings.crossings.get(storage.name()).cloned(), "", None);
+            let key = format!("compress_{}_switches{}", storage.name(), sandbox.suffix());
+            outcome.add(key, values.switches.get(storage.name()).cloned(), "", None);
+        }
+    }
+    Ok(())
+}
+
+fn report(sandbox: Sandbox, values: &Values, outcome: &mut Outcome) {
+    let suffix = sandbox.suffix();
+    let against = |peer| ratio(&values.ms, peer, Storage::Heap);
+    let mut add = |key: &str, series, goal: Option<f64>| {
+        outcome.add(format!("compress_{key}{suffix}"), series, "x", goal.map(Goal::AtLeast));
+    };
+    add("vs_posix", against(Storage::Glibc), Some(3.0));
+    add("vs_stdio", against(Storage::Stdio), None);
+    add("vs_buffered", against(Storage::Buffered), None);
+    add("vs_mmap", against(Storage::Mapped), Some(2.5));
+    for (storage, series) in &values.ms {
+        let key = format!("compress_{storage}_ms{suffix}");
+        outcome.add(key, Some(Series::clone(series)), "ms", None);
+    }
+}
+
+/// The paper's helper process, which loads the cache into the heap.
+fn import(ground: &Ground, count: usize) -> io::Result<()> {
+    let names: Vec<String> = (0..count).map(|number| format!("file-{number:04}")).collect();
+    for names in names.chunks(NAMES) {
+        let arguments: Vec<&str> =
+            std::iter::once("import").chain(names.iter().map(String::as_str)).collect();
+        ground.run(Sandbox::Native, Storage::Heap, &ground.files(), &arguments)?;
+    }
+    Ok(())
+}
+
+/// [`FILES`] files of the sources below a folder, in equal parts where there are enough.
+fn chosen(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut sources: Vec<PathBuf> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    sources.sort();
+    let mut sources: Vec<Vec<(u64, PathBuf)>> = sources
+        .iter()
+        .map(|source| {
+            let mut files = Vec::new();
+            collect(source, folder, &mut files)?;
+            files.sort();
+            Ok(files)
+        })
+        .collect::<io::Result<_>>()?;
+    // The smallest first: what one lacks the others add.
+    sources.sort_by_key(Vec::len);
+    let (mut mix, count) = (Vec::new(), sources.len());
+    for (index, files) in sources.into_iter().enumerate() {
+        let part = (FILES - mix.len()).div_ceil(count - index);
+        mix.extend(files.into_iter().take(part).map(|(_, path)| path));
+    }
+    if mix.len() < FILES {
+        return Err(Error::other(format!(
+            "{} has {} files, and {FILES} are needed; remove it, and it is fetched again",
+            folder.display(),
+            mix.len()
+        )));
+    }
+    Ok(mix)
+}
+
+/// All files below a folder that are not empty, each with the number that says when it is taken.
+fn collect(place: &Path, root: &Path, files: &mut Vec<(u64, PathBuf)>) -> io::Result<()> {
+    for entry in fs::read_dir(place)? {
+        let entry = entry?;
+        let (kind, path) = (entry.file_type()?, entry.path());
+        if kind.is_dir() {
+            collect(&path, root, files)?;
+        } else if kind.is_file() && entry.metadata()?.len() > 0 {
+            let name = path.strip_prefix(root).unwrap_or(&path);
+            files.push((xxh3_64_with_seed(name.as_os_str().as_encoded_bytes(), SEED), path));
+        }
+    }
+    Ok(())
+}
