@@ -155,7 +155,7 @@ fn updates_clean_and_lose_no_block() {
     let mut places = vec![NOWHERE; BLOCKS as usize];
     let mut moves = 0;
     for round in 0..12 {
-        let is_written = |block: &u32| round == 0 || (block * 7 + round) % 3 == 0;
+        let is_written = |block: &u32| round == 0 || (block * 7 + round).is_multiple_of(3);
         let blocks: Vec<u32> = (0..LOGICAL_BLOCKS).filter(is_written).collect();
         let mut left = &blocks[..];
         // Each call takes a step at least, and cleaning makes room.
