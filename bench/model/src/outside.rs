@@ -24,7 +24,7 @@ const NODE_SOURCES: [(&str, &str); 3] = [
     ("logical_disk", include_str!("../../../applets/logicaldisk/reference.js")),
 ];
 
-/// Writes of a task [`Task::CleanedDisk`] before they begin anew: so many batches.
+/// Number of batches of writes in a task [`Task::CleanedDisk`] before its list starts over.
 const BATCHES: u32 = 16;
 
 /// An interpreter.
@@ -385,7 +385,7 @@ mod tests {
         assert!(all[1..].iter().map(moves).sum::<usize>() > 64);
     }
 
-    /// An interpreter that is no such program is told apart from one that is missing.
+    /// A file that is no interpreter gives another error than a missing one.
     #[test]
     fn broken_interpreter_is_an_error() {
         all(|outside| {

@@ -8,7 +8,7 @@ use crate::report::Report;
 use crate::session::{Session, keep, replace};
 use crate::{html, markdown};
 
-/// What is asked for.
+/// A report to be made.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// Suites, or none for all.

@@ -34,7 +34,7 @@ pub struct Report {
     pub suites: BTreeMap<String, BTreeMap<String, Measured>>,
 }
 
-/// What is told of a step.
+/// One line of the report about a step.
 #[derive(Debug, Clone, Serialize)]
 pub struct StepLine {
     /// `suite/section`.

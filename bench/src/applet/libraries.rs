@@ -152,7 +152,7 @@ impl LogicalDisk {
 
 impl Drop for LogicalDisk {
     fn drop(&mut self) {
-        // SAFETY: the disk came from the same library, and nobody has it after this.
+        // SAFETY: the disk came from the same library, and only its owner, which ends here, had it.
         unsafe { (self.free)(self.disk) };
     }
 }
@@ -259,7 +259,7 @@ impl Video {
 
 impl Drop for Video {
     fn drop(&mut self) {
-        // SAFETY: the video came from the same library, and nobody has it after this.
+        // SAFETY: the video came from the same library, and only its owner, which ends here, had it.
         unsafe { (self.close)(self.video) };
     }
 }

@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(outcome.measurements[6].series.median(), 4.0);
     }
 
-    /// Writes come in the order of the list, and begin anew at its end.
+    /// Writes follow the list, which starts over at its end.
     #[test]
     fn writes_go_round() {
         let mut writes = Writes { blocks: vec![5, 6, 7, 8], at: 0 };

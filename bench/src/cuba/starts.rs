@@ -111,7 +111,7 @@ fn say_that_it_serves() -> io::Result<()> {
     out.write_all(b"s").and_then(|()| out.flush())
 }
 
-/// The files of a start, in a folder beside this program: on a disk, and nobody else's.
+/// The files of a start, in a folder beside this program: on a disk, and not shared with other programs.
 struct Files {
     folder: tempfile::TempDir,
     program: PathBuf,
