@@ -11,6 +11,11 @@
 
 pub mod applet;
 pub mod cuba;
+#[cfg_attr(
+    not(all(feature = "pages", feature = "sqlite")),
+    allow(dead_code, reason = "each suite needs a part of it")
+)]
+mod device;
 pub mod heap;
 #[cfg(feature = "pages")]
 pub mod pages;

@@ -7,6 +7,7 @@
 //! page that is not there is named, and its keys are not in the output.
 
 mod browsers;
+mod disk;
 #[allow(unsafe_code, reason = "calls a library in C")]
 mod lexbor;
 mod list;
@@ -41,7 +42,7 @@ const LIMIT_BYTES: u64 = 256 << 20;
 /// A part of the suite.
 type Section = (&'static str, fn(&Ground, &[Page], usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 8] = [
+const SECTIONS: [Section; 9] = [
     ("open", opens),
     ("parse", parses),
     ("size", document_sizes),
@@ -49,6 +50,7 @@ const SECTIONS: [Section; 8] = [
     ("readers", several_readers),
     ("reopen", reopen::run),
     ("collection", reopen::collection),
+    ("disk", disk::run),
     ("browsers", browsers::run),
 ];
 

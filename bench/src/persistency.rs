@@ -4,16 +4,14 @@
 //!
 //! Invariants:
 //! - One side works at a time, in a fresh directory of a device that no other process writes to
-//!   ([`device`]); what counts is everything that the device was asked to write from the first
+//!   ([`crate::device`]); what counts is everything that the device was asked to write from the first
 //!   commit until nothing is left to write, the side's end included.
 //! - All sides make the same commits, and are compared with what should have come of them.
 //!
 //! What it must not do: count what filling the records wrote.
 
-pub(crate) mod device;
 mod files;
 mod heaps;
-pub(crate) mod rate;
 mod records;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -24,11 +22,11 @@ use std::time::Instant;
 
 use holdfast_region::Durability;
 
+use crate::device::Device;
 use crate::heap::ground::{Ground, Home};
 use crate::report::Outcome;
 use crate::stats::Series;
 
-use device::Device;
 use files::{DoubleWrite, InPlace};
 use heaps::{End, Entries, Fixed};
 use records::{Change, RECORD_BYTES, RecordSet, commits, compare};

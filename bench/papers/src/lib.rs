@@ -19,7 +19,7 @@ mod error;
 pub mod html;
 pub mod machine;
 pub mod markdown;
-mod number;
+pub mod number;
 pub mod papers;
 pub mod report;
 pub mod session;

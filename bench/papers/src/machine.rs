@@ -37,9 +37,11 @@ impl Machine {
     /// One line for a person.
     #[must_use]
     pub fn line(&self) -> String {
+        // Behind the version a distribution's or a machine's own name follows.
+        let kernel = self.kernel.split('-').next().unwrap_or_default();
         format!(
-            "{}, {} processors, {} GiB, Linux {}",
-            self.processor, self.processors, self.memory_gib, self.kernel
+            "{}, {} processors, {} GiB, Linux {kernel}",
+            self.processor, self.processors, self.memory_gib
         )
     }
 }

@@ -2,7 +2,7 @@
 
 /// Three significant digits, without zeros behind the point, thousands apart.
 #[must_use]
-pub(crate) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::number::with_unit;
@@ -16,7 +16,7 @@ const FIRM_VALUES: u64 = 5;
 const FIRM_OTHERS: f64 = 0.10;
 
 /// The whole report.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// The machine of the last step.
     pub machine: Machine,
@@ -35,7 +35,7 @@ pub struct Report {
 }
 
 /// One line of the report about a step.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StepLine {
     /// `suite/section`.
     pub name: String,
@@ -54,7 +54,7 @@ pub struct StepLine {
 }
 
 /// A paper of the report.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PaperPart {
     /// Short and unique.
     pub id: String,
@@ -67,7 +67,7 @@ pub struct PaperPart {
 }
 
 /// A table or figure of the report.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ExhibitPart {
     /// As in the paper.
     pub label: String,
@@ -86,7 +86,7 @@ pub struct ExhibitPart {
 }
 
 /// What comes of a table or figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Every number is at least as good.
@@ -102,7 +102,7 @@ pub enum Verdict {
 }
 
 /// A number of the paper, and ours.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RowPart {
     /// What it is of.
     pub label: String,
@@ -123,7 +123,7 @@ pub struct RowPart {
 }
 
 /// A measurement in the unit of its row.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ours {
     /// The middle value.
     pub median: f64,
@@ -303,17 +303,15 @@ fn row_part(row: &Row, better: Better, measured: Option<(&Measured, &Done)>) -> 
 }
 
 fn why_open(exhibit: &Exhibit, done: &[Done]) -> String {
-    let mut reasons: Vec<String> = Vec::new();
-    for done in done.iter().filter(|done| exhibit.row.iter().any(|row| row.suite == done.suite)) {
-        let reason = done.failed.iter().map(|reason| format!("{} failed: {reason}", done.step));
-        for reason in reason.chain(done.missing.iter().cloned()) {
-            if !reasons.contains(&reason) {
-                reasons.push(reason);
-            }
-        }
-    }
+    let of_exhibit = |done: &&Done| exhibit.row.iter().any(|row| row.suite == done.suite);
+    let reasons: Vec<String> = done
+        .iter()
+        .filter(of_exhibit)
+        .filter_map(|done| Some(format!("{} failed: {}", done.step, done.failed.as_ref()?)))
+        .collect();
     match reasons.is_empty() {
-        true => "its step does not belong to this run".to_owned(),
+        // Which of the peers that a suite misses was the one is not known here.
+        true => "its step does not belong to this run, or misses something, which the list of steps names".to_owned(),
         false => reasons.join("; "),
     }
 }

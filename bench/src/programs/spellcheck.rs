@@ -53,7 +53,8 @@ pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     }
     let (mut parsed, mut kept, mut one_parsed, mut one_kept) =
         (Series::default(), Series::default(), Series::default(), Series::default());
-    let short = scratch.write("short.txt", "Some words of a short text.\n")?;
+    let short =
+        scratch.write("short.txt", "Some words of a short text, of which one is wronng.\n")?;
     for _ in 0..rounds(runs) {
         parsed.push(spell_check(job.parsed(&texts))?.wall_ms);
         kept.push(spell_check(job.kept(false))?.wall_ms);

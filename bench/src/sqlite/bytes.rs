@@ -13,8 +13,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rusqlite::params;
 
+use crate::device::Device;
 use crate::heap::ground::Ground;
-use crate::persistency::device::Device;
 use crate::report::{Goal, Outcome};
 use crate::stats::Series;
 

@@ -9,8 +9,8 @@ use std::io;
 
 use holdfast_command::output::aligned;
 
+use crate::device::Device;
 use crate::heap::ground::Ground;
-use crate::persistency::device::Device;
 use crate::report::Outcome;
 use crate::stats::Series;
 

@@ -21,8 +21,8 @@ use std::process::{Command, Stdio};
 use holdfast_command::output::aligned;
 use tempfile::TempDir;
 
+use crate::device::Device;
 use crate::heap::ground::Ground;
-use crate::persistency::device::Device;
 use crate::report::Outcome;
 use crate::stats::Series;
 

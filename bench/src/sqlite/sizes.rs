@@ -7,8 +7,8 @@
 use std::io::{self, Error};
 use std::path::Path;
 
+use crate::device::Device;
 use crate::heap::ground::Ground;
-use crate::persistency::device::Device;
 use crate::report::{Goal, Outcome};
 use crate::stats::Series;
 

@@ -15,8 +15,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rusqlite::params;
 
+use crate::device::{Device, Rates};
 use crate::heap::ground::Ground;
-use crate::persistency::device::Device;
 use crate::report::{Goal, Outcome};
 use crate::stats::Series;
 
@@ -57,7 +57,8 @@ pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Re
             return Ok(());
         }
     };
-    let _limit = match device.slow_down(BYTES_A_SECOND) {
+    let rates = Rates { written_bytes: Some(BYTES_A_SECOND), ..Rates::default() };
+    let _limit = match device.slow_down(&rates) {
         Ok(limit) => limit,
         Err(reason) => {
             outcome.missing.push(format!("a slow disk: {reason}"));

@@ -1,5 +1,5 @@
-//! A block device of our own whose written bytes are counted: a file on the disk behind a loop
-//! device, with ext4.
+//! A block device of our own whose bytes are counted and whose speed can be limited: a file on the
+//! disk behind a loop device, with ext4.
 //!
 //! Invariants:
 //! - No other process writes to it, so what its counter says between two syncs is due to what was
@@ -20,13 +20,16 @@ use std::process::Command;
 use rustix::fs::{major, minor, syncfs};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use super::rate::RateLimit;
+mod rate;
+
+pub(crate) use rate::{RateLimit, Rates};
 
 /// Room for all sides at once, and for an ext4 journal of the usual size.
 const DEVICE_BYTES: u64 = 1 << 30;
 /// The unit of the kernel's counters, whatever the device's own is.
 const SECTOR_BYTES: u64 = 512;
-/// Written sectors: the seventh number of `/sys/block/*/stat`.
+/// Sectors read and written: the third and the seventh number of `/sys/block/*/stat`.
+const READ_FIELD: usize = 2;
 const WRITTEN_FIELD: usize = 6;
 
 /// A mounted file system of its own.
@@ -61,27 +64,41 @@ impl Device {
             .and_then(|()| {
                 run("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", options, path(&image)?])
             })
-            .and_then(|()| run("mount", &["-o", "loop,noatime", path(&image)?, path(&mount)?]));
+            .and_then(|()| attach(&image, &mount));
         if let Err(complaint) = made {
             fs::remove_file(&image)?;
             return Ok(Err(complaint));
         }
-        let number = fs::metadata(&mount)?.dev();
-        let number = format!("{}:{}", major(number), minor(number));
-        let device = Device {
-            counters: format!("/sys/dev/block/{number}/stat").into(),
-            number,
-            root: Some(File::open(&mount)?),
-            mount,
-            image,
-        };
-        device.written_bytes()?;
+        let mut device =
+            Device { counters: PathBuf::new(), number: String::new(), root: None, mount, image };
+        device.look()?;
         Ok(Ok(device))
     }
 
-    /// Has it take no more than so many bytes in a second; the text says why the kernel refuses.
-    pub(crate) fn slow_down(&self, bytes: u64) -> Result<RateLimit, String> {
-        RateLimit::new(&self.number, bytes)
+    /// Finds out which device the mount is of.
+    fn look(&mut self) -> io::Result<()> {
+        let number = fs::metadata(&self.mount)?.dev();
+        self.number = format!("{}:{}", major(number), minor(number));
+        self.counters = format!("/sys/dev/block/{}/stat", self.number).into();
+        self.root = Some(File::open(&self.mount)?);
+        self.written_bytes().map(drop)
+    }
+
+    /// As after a restart of the machine: nothing of its file system is in memory. What it counted
+    /// begins again, and no limit is in force.
+    pub(crate) fn forget(&mut self) -> io::Result<()> {
+        self.settle()?;
+        self.root = None;
+        let mount = path(&self.mount).map_err(Error::other)?;
+        run("umount", &[mount])
+            .and_then(|()| attach(&self.image, &self.mount))
+            .map_err(Error::other)?;
+        self.look()
+    }
+
+    /// Has it work no faster than this; the text says why the kernel refuses.
+    pub(crate) fn slow_down(&self, rates: &Rates) -> Result<RateLimit, String> {
+        RateLimit::new(&self.number, rates)
     }
 
     /// `major:minor`, as the kernel names it.
@@ -114,9 +131,18 @@ impl Device {
 
     /// Bytes that the device was asked to write since it is there.
     pub(crate) fn written_bytes(&self) -> io::Result<u64> {
+        self.counted(WRITTEN_FIELD)
+    }
+
+    /// Bytes that it was asked to read since it is there.
+    pub(crate) fn read_bytes(&self) -> io::Result<u64> {
+        self.counted(READ_FIELD)
+    }
+
+    fn counted(&self, field: usize) -> io::Result<u64> {
         let text = fs::read_to_string(&self.counters)?;
-        parse_written(&text).ok_or_else(|| {
-            Error::other(format!("{} does not count what is written", self.counters.display()))
+        parse_sectors(&text, field).ok_or_else(|| {
+            Error::other(format!("{} does not count sectors", self.counters.display()))
         })
     }
 }
@@ -130,8 +156,13 @@ impl Drop for Device {
     }
 }
 
-fn parse_written(stat: &str) -> Option<u64> {
-    let sectors: u64 = stat.split_whitespace().nth(WRITTEN_FIELD)?.parse().ok()?;
+/// Mounts the file system in an image.
+fn attach(image: &Path, mount: &Path) -> Result<(), String> {
+    run("mount", &["-o", "loop,noatime", path(image)?, path(mount)?])
+}
+
+fn parse_sectors(stat: &str, field: usize) -> Option<u64> {
+    let sectors: u64 = stat.split_whitespace().nth(field)?.parse().ok()?;
     Some(sectors * SECTOR_BYTES)
 }
 
@@ -157,10 +188,32 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     #[test]
-    fn written_sectors_are_the_seventh_number() {
+    fn sectors_read_and_written_are_the_third_and_the_seventh_number() {
         let stat = "  11 2 33 4 55 6 7 8 0 9 10 0 0 0 0 12 13\n";
-        assert_eq!(parse_written(stat), Some(7 * 512));
-        assert_eq!(parse_written("1 2 3"), None);
+        assert_eq!(parse_sectors(stat, READ_FIELD), Some(33 * 512));
+        assert_eq!(parse_sectors(stat, WRITTEN_FIELD), Some(7 * 512));
+        assert_eq!(parse_sectors("1 2 3", WRITTEN_FIELD), None);
+    }
+
+    /// What is on the device is still there, and comes from the device again.
+    #[test]
+    fn forgotten_device_is_read_again() {
+        let Ok(ground) = Ground::new() else { return println!("not run: no tmpfs") };
+        let mut device = match Device::new(&ground.on_disk("device").unwrap()).unwrap() {
+            Ok(device) => device,
+            Err(reason) => return println!("not run: {reason}"),
+        };
+        let path = device.directory("side").unwrap().join("file");
+        let content = vec![7; 1 << 20];
+        fs::write(&path, &content).unwrap();
+        device.forget().unwrap();
+        let read = |path: &Path| {
+            let before = device.read_bytes().unwrap();
+            assert!(fs::read(path).unwrap() == content);
+            device.read_bytes().unwrap() - before
+        };
+        assert!(read(&path) >= 1 << 20);
+        assert_eq!(read(&path), 0);
     }
 
     /// A synced page is counted as written, and nothing is counted without a write.
