@@ -475,6 +475,42 @@ fn thousands_of_roots_are_found_and_removed() {
     assert_eq!(assert_sound(heap.backing().bytes(), "many roots").roots, 5000);
 }
 
+/// However often a root is replaced, no search walks along the slots that it had.
+#[test]
+fn replaced_root_leaves_no_used_slots_behind() {
+    /// Of the count of used slots (`docs/format.md`).
+    const USED_SLOTS: usize = 128 + 16;
+    let mut heap = open(TestMemory::new(64 << 20));
+    for index in 0..5 {
+        heap.create_root(&format!("root number {index}"), 8).unwrap();
+    }
+    let used = |heap: &Heap<TestMemory>| heap.backing().bytes()[USED_SLOTS];
+    heap.remove_root("root number 3").unwrap();
+    let before = used(&heap);
+    for round in 0..1_000 {
+        heap.create_root("root number 3", 8).unwrap();
+        heap.remove_root("root number 3").unwrap();
+        assert_eq!(used(&heap), before, "round {round}");
+    }
+    assert_eq!(assert_sound(heap.backing().bytes(), "replaced roots").roots, 4);
+}
+
+/// A root that is not zeroed is otherwise one like others.
+#[test]
+fn root_of_whatever_bytes_is_made_and_found() {
+    let mut heap = open(TestMemory::new(64 << 20));
+    let old = heap.create_root("root", 100_000).unwrap();
+    // SAFETY: within the object.
+    unsafe { old.as_ptr().write_bytes(7, 100_000) };
+    heap.remove_root("root").unwrap();
+    assert_eq!(heap.create_root_uninit("", 8), Err(HeapError::BadName));
+    let new = heap.create_root_uninit("root", 100_000).unwrap();
+    assert_eq!(heap.create_root_uninit("root", 8), Err(HeapError::NameTaken));
+    // SAFETY: within the object.
+    assert_eq!(unsafe { new.as_ptr().add(99_999).read() }, 7);
+    assert_eq!(heap.root("root").map(|root| (root.pointer, root.bytes)), Some((new, 100_000)));
+}
+
 /// A run over a chunk that was a slab is not mistaken for the slab.
 #[test]
 fn run_over_a_former_slab_is_not_taken_for_one() {

@@ -20,10 +20,6 @@ use crate::error::ProgramError;
 const HEADER_BYTES: u64 = 16;
 const MAGIC: u64 = u64::from_le_bytes(*b"HFPROGOB");
 
-/// Objects up to this size are roots from the start, which the heap zeroes. It looks at all roots
-/// before it gives an object a name afterwards: that is quicker for large ones, which are few.
-const ZEROED_BYTES_MAX: u64 = 1 << 20;
-
 /// How many readers each object has.
 type Readers = Rc<RefCell<HashMap<String, usize>>>;
 
@@ -118,12 +114,7 @@ impl<B: Backing> HeapStorage<B> {
         if self.heap.root(name).is_some() {
             self.heap.remove_root(name)?;
         }
-        if bytes <= ZEROED_BYTES_MAX {
-            return self.heap.create_root(name, bytes);
-        }
-        let start = self.heap.alloc(bytes)?;
-        self.heap.name_object(name, start, bytes, None)?;
-        Ok(start)
+        self.heap.create_root_uninit(name, bytes)
     }
 }
 

@@ -30,12 +30,20 @@ pub struct Root {
     pub bytes: u64,
 }
 
+/// Of a new root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    Zeroes,
+    /// What its place had before.
+    AsTheyAre,
+}
+
 /// The table as the superblock describes it.
 #[derive(Clone, Copy, Debug)]
 struct Table {
     offset: u64,
     slots: u64,
-    /// Slots that are or were in use.
+    /// Slots that are or were in use since the table was made.
     used: u64,
     roots: u64,
 }
@@ -99,13 +107,23 @@ impl<B: Backing> Heap<B> {
     /// [`HeapError::NameTaken`], [`HeapError::BadName`], [`HeapError::OutOfMemory`]; nothing has
     /// changed then, or, inside an open transaction, that can only be rolled back any more.
     pub fn create_root(&mut self, name: &str, bytes: u64) -> Result<NonNull<u8>, HeapError> {
-        self.create(name, bytes, 1, None)
+        self.create(name, bytes, Contents::Zeroes, 1, None)
+    }
+
+    /// The same with whatever bytes its place had before, for a program that is going to write all
+    /// of them.
+    ///
+    /// # Errors
+    /// As [`Heap::create_root`].
+    pub fn create_root_uninit(&mut self, name: &str, bytes: u64) -> Result<NonNull<u8>, HeapError> {
+        self.create(name, bytes, Contents::AsTheyAre, 1, None)
     }
 
     pub(crate) fn create(
         &mut self,
         name: &str,
         bytes: u64,
+        contents: Contents,
         align_bytes: u64,
         root_type: Option<RootType>,
     ) -> Result<NonNull<u8>, HeapError> {
@@ -113,7 +131,7 @@ impl<B: Backing> Heap<B> {
         self.all_or_nothing(|heap| {
             let object = heap.alloc_aligned(bytes, align_bytes)?;
             let offset = heap.offset_of(object).ok_or(HeapError::OutsideHeap)?;
-            if !heap.memory.zero(offset, bytes) {
+            if contents == Contents::Zeroes && !heap.memory.zero(offset, bytes) {
                 return Err(HeapError::OutsideHeap);
             }
             let entry = heap.write_entry(name, offset, bytes, root_type)?;
@@ -219,11 +237,16 @@ impl<B: Backing> Heap<B> {
         if (table.used + 1) * 4 > table.slots * 3 {
             table = self.rebuild_table(table)?;
         }
+        // A removed slot is used again, or a root that is replaced over and over would leave a row
+        // of them that each search walks along.
         for step in 0..table.slots {
             let slot = table.offset + (hash.wrapping_add(step) & (table.slots - 1)) * 8;
-            if self.memory.load(slot) == 0 {
+            let word = self.memory.load(slot);
+            if word == 0 || word == SLOT_TOMBSTONE {
                 self.store_logged(slot, entry | hash & !OFFSET_MASK)?;
-                self.store_logged(SUPER_ROOTS + 16, table.used + 1)?;
+                if word == 0 {
+                    self.store_logged(SUPER_ROOTS + 16, table.used + 1)?;
+                }
                 return self.store_logged(SUPER_ROOTS + 24, table.roots + 1);
             }
         }
@@ -293,7 +316,7 @@ impl<'heap, B: Backing> Roots<'heap, B> {
         while self.next < self.table.slots {
             let word = heap.memory.load(self.table.offset + self.next * 8);
             self.next += 1;
-            if word == 0 || word == SLOT_TOMBSTONE {
+            if word == 0 {
                 continue;
             }
             let entry = word & OFFSET_MASK;

@@ -12,7 +12,7 @@ use core::ptr::NonNull;
 use crate::backing::Backing;
 use crate::error::HeapError;
 use crate::heap::Heap;
-use crate::heap::roots::{OFFSET_MASK, Root};
+use crate::heap::roots::{Contents, OFFSET_MASK, Root};
 use crate::heap::transaction::Transaction;
 use crate::layout::*;
 use crate::types::{RootType, Typed};
@@ -31,8 +31,14 @@ impl<B: Backing> Heap<B> {
     /// [`HeapError::NotPortable`] in a portable heap for a `T` that is not.
     pub fn create_root_typed<T: Typed>(&mut self, name: &str) -> Result<NonNull<T>, HeapError> {
         self.check_portable::<T>()?;
-        self.create(name, size_of::<T>() as u64, align_of::<T>() as u64, Some(RootType::of::<T>()))
-            .map(NonNull::cast)
+        self.create(
+            name,
+            size_of::<T>() as u64,
+            Contents::Zeroes,
+            align_of::<T>() as u64,
+            Some(RootType::of::<T>()),
+        )
+        .map(NonNull::cast)
     }
 
     /// As [`Heap::create_root`], of a type that the program knows by its number only: for other
@@ -46,7 +52,7 @@ impl<B: Backing> Heap<B> {
         bytes: u64,
         root_type: RootType,
     ) -> Result<NonNull<u8>, HeapError> {
-        self.create(name, bytes, 1, Some(root_type))
+        self.create(name, bytes, Contents::Zeroes, 1, Some(root_type))
     }
 
     /// Makes an object that is there already a root of `bytes` bytes, in one step: so it can be
