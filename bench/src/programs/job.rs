@@ -105,8 +105,10 @@ pub(super) struct Ground {
 /// What a run said and took.
 #[derive(Debug)]
 pub(super) struct Said {
-    /// The program's own time.
+    /// The program's own time; of its first round, if it has several.
     pub(super) ms: f64,
+    /// Of each round after the first.
+    pub(super) later_ms: Vec<f64>,
     /// Of it until its input was in memory, if it says so.
     pub(super) reading_ms: f64,
     /// The process, from its start to its end.
@@ -170,15 +172,17 @@ impl Ground {
         let (started, switches) = (Instant::now(), switches_of_children());
         let out = output(command)?;
         let (run_ms, switches) = (ms_since(started), switches_of_children() - switches);
-        let value = |key: &str| {
-            let line = out.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
-            line.and_then(|number| number.parse::<f64>().ok())
+        let values = |key: &str| {
+            let numbers = out.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+            numbers.filter_map(|number| number.parse::<f64>().ok()).collect::<Vec<_>>()
         };
+        let value = |key: &str| values(key).first().copied();
         let is_measured = |line: &&str| {
             !["ns ", "reading_ns ", "crossings "].iter().any(|key| line.starts_with(key))
         };
         Ok(Said {
             ms: value("ns").unwrap_or_default() / 1e6,
+            later_ms: values("ns").iter().skip(1).map(|ns| ns / 1e6).collect(),
             reading_ms: value("reading_ns").unwrap_or_default() / 1e6,
             run_ms,
             crossings: value("crossings").unwrap_or_default(),

@@ -29,13 +29,14 @@ const BATCH: usize = 500;
 const PARSED: [&str; 1] = ["mail-parsed"];
 const KEPT: [&str; 1] = ["mail-kept"];
 /// Each way with its storage: parsing line by line, and through a buffer; the structure in a file, in
-/// one that is mapped, and in the heap.
-const WAYS: [(&str, [&str; 1], Storage); 5] = [
+/// one that is mapped, in the heap, and in ordinary memory.
+const WAYS: [(&str, [&str; 1], Storage); 6] = [
     ("parsed_posix", PARSED, Storage::Posix),
     ("parsed_buffered", PARSED, Storage::Buffered),
     ("kept_buffered", KEPT, Storage::Buffered),
     ("kept_mmap", KEPT, Storage::Mapped),
     ("heap", KEPT, Storage::Heap),
+    ("ideal", KEPT, Storage::Ideal),
 ];
 
 pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
@@ -211,6 +212,8 @@ fn in_turns(
     add("vs_structure_in_file", "kept_buffered", &times, None);
     add("vs_structure_in_mmap", "kept_mmap", &times, None);
     add("run_vs_posix", "parsed_posix", &whole, None);
+    let ceiling = times["heap"].over(&times["ideal"]);
+    outcome.add(format!("mail_vs_ideal{suffix}"), Some(ceiling), "x", Some(Goal::AtMost(1.05)));
     for (way, series) in times {
         outcome.add(format!("mail_{way}_ms{suffix}"), Some(series), "ms", None);
     }

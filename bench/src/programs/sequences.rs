@@ -17,6 +17,14 @@ use crate::stats::Series;
 const N: &str = "6250000";
 /// Of `write512`.
 const BYTES: &str = "64000000";
+/// The sizes of an object that `write512` writes over and over: in keys, in bytes, and how often.
+const SIZES: [(&str, &str, &str); 5] = [
+    ("64kb", "64000", "300"),
+    ("1mb", "1000000", "64"),
+    ("4mb", "4000000", "16"),
+    ("16mb", "16000000", "9"),
+    ("64mb", "64000000", "9"),
+];
 const INPUT: &str = "sequences";
 const OUTPUT: &str = "output";
 
@@ -60,7 +68,40 @@ const KNUCLEOTIDE: Job = Job {
 
 pub(super) fn write512(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     // The shortest of them.
-    in_turns(&Ground::new()?, WRITE512, runs.div_ceil(2), outcome)
+    in_turns(&Ground::new()?, WRITE512, runs.div_ceil(2), outcome)?;
+    over_and_over(runs.div_ceil(2), outcome)
+}
+
+/// `write512` by the size of the object, which one process writes over and over: its first time,
+/// and the median of the others, in which the storage's memory is mapped.
+fn over_and_over(rounds: usize, outcome: &mut Outcome) -> io::Result<()> {
+    const STORAGES: [Storage; 3] = [Storage::Posix, Storage::Heap, Storage::Ideal];
+    let ground = Ground::new()?;
+    let files = ground.files();
+    for sandbox in [Sandbox::Wasm, Sandbox::Native] {
+        for (name, bytes, times) in SIZES {
+            let arguments = ["chunks", OUTPUT, "--bytes", bytes, "--rounds", times];
+            let mut values: [(Series, Series); STORAGES.len()] = Default::default();
+            for round in 0..rounds {
+                for turn in 0..STORAGES.len() {
+                    let index = (round + turn) % STORAGES.len();
+                    let said = ground.run(sandbox, STORAGES[index], &files, &arguments)?;
+                    values[index].0.push(said.ms);
+                    values[index].1.push(said.later_ms.into_iter().collect::<Series>().median());
+                }
+            }
+            let [files, heap, memory] = &values;
+            let suffix = sandbox.suffix();
+            let mut add = |key: &str, series: Series, goal| {
+                outcome.add(format!("write512_{key}{suffix}/{name}"), Some(series), "x", goal);
+            };
+            add("first_vs_posix", files.0.over(&heap.0), None);
+            add("again_vs_posix", files.1.over(&heap.1), Some(Goal::AtLeast(15.0)));
+            add("first_vs_ideal", heap.0.over(&memory.0), None);
+            add("again_vs_ideal", heap.1.over(&memory.1), None);
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn fasta(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
