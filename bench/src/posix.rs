@@ -76,6 +76,15 @@ fn add(case: &str, matrix: &Matrix, outcome: &mut Outcome) {
         };
         add("s", platform.side.lasted_ns.value / 1e9, "s");
         add("calls", platform.side.total.calls.value, "");
+        add("threads", platform.threads.value, "");
+        add("machine_user_pct", platform.machine_user_percent.value, "%");
+        add("machine_kernel_pct", platform.machine_kernel_percent.value, "%");
+        add("machine_idle_pct", platform.machine_idle_percent.value, "%");
+        for call in &platform.calls {
+            add(&format!("call_{}_calls_pct", call.name), call.calls_percent, "%");
+            add(&format!("call_{}_time_pct", call.name), call.time_percent, "%");
+            add(&format!("call_{}_awake_pct", call.name), call.awake_percent, "%");
+        }
         for (what, value) in shares(platform) {
             add(&what, value, "%");
         }

@@ -2,10 +2,14 @@
 //!
 //! Invariant: as for the report, fields are only ever added in one [`FORMAT`].
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
+use super::Around;
+use super::machine::Shares;
 use crate::classes::{Class, Scheme, Subclass};
-use crate::diff::{Diff, Figures, Runs, Side};
+use crate::diff::{Diff, Estimate, Figures, Runs, Side};
 use crate::report::document::{Sleep, Sums};
 use crate::report::text::percent_of;
 
@@ -45,6 +49,39 @@ pub struct Platform {
     pub classes: Vec<ClassFigures>,
     /// Their parts.
     pub subclasses: Vec<SubclassFigures>,
+    /// How many threads a run has had.
+    #[serde(default)]
+    pub threads: Estimate,
+    /// Where the machine's processors were meanwhile, in percent of their time: in programs, in the
+    /// kernel, idle. Other programs are in it.
+    #[serde(default)]
+    pub machine_user_percent: Estimate,
+    /// In the kernel.
+    #[serde(default)]
+    pub machine_kernel_percent: Estimate,
+    /// Idle, or waiting for a device.
+    #[serde(default)]
+    pub machine_idle_percent: Estimate,
+    /// The calls by name, those that take most time first: at most [`CALLS`].
+    #[serde(default)]
+    pub calls: Vec<CallFigures>,
+}
+
+/// So many calls by name are told.
+pub const CALLS: usize = 16;
+
+/// Calls of one name on one platform.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CallFigures {
+    /// As the kernel calls it.
+    pub name: String,
+    /// Of all calls, in percent: of the medians.
+    pub calls_percent: f64,
+    /// Of the time of all calls, in percent.
+    pub time_percent: f64,
+    /// Of the time without sleep, in percent.
+    pub awake_percent: f64,
 }
 
 /// A class on one platform.
@@ -82,9 +119,8 @@ pub struct SubclassFigures {
 }
 
 impl Platform {
-    /// Of its runs.
-    #[must_use]
-    pub fn of(kind: &str, runs: &Runs) -> Platform {
+    /// Of its runs, and of what was around them.
+    pub(super) fn of(kind: &str, runs: &Runs, around: &[Around]) -> Platform {
         let side = runs.side();
         let percents = |figures: &Figures| {
             (
@@ -120,6 +156,62 @@ impl Platform {
             })
         });
         let subclasses = subclasses.collect();
-        Platform { kind: kind.to_owned(), side, classes: classes.into(), subclasses }
+        let names: BTreeSet<&str> = runs
+            .reports
+            .iter()
+            .flat_map(|report| report.calls.iter().map(|row| row.name.as_str()))
+            .collect();
+        let mut calls: Vec<CallFigures> = names
+            .into_iter()
+            .map(|name| {
+                // One name may have rows in several classes, and from several doors.
+                let median = |of: fn(&Sums) -> u64| {
+                    let of_run = |report: &crate::report::Report| {
+                        let rows = report.calls.iter().filter(|row| row.name == name);
+                        rows.map(|row| of(&row.sums)).sum::<u64>() as f64
+                    };
+                    Estimate::of(&runs.reports.iter().map(of_run).collect::<Vec<_>>()).value
+                };
+                CallFigures {
+                    name: name.to_owned(),
+                    calls_percent: percent_of(median(|sums| sums.calls), side.total.calls.value),
+                    time_percent: percent_of(
+                        median(|sums| sums.time.wall_ns),
+                        side.total.wall_ns.value,
+                    ),
+                    awake_percent: percent_of(
+                        median(|sums| sums.awake_ns),
+                        side.total.awake_ns.value,
+                    ),
+                }
+            })
+            .collect();
+        calls.sort_by(|one, other| other.time_percent.total_cmp(&one.time_percent));
+        // The most frequent ones are told as well, however quick they are.
+        let mut frequent: Vec<f64> = calls.iter().map(|call| call.calls_percent).collect();
+        frequent.sort_by(|one, other| other.total_cmp(one));
+        let often = frequent.get(CALLS / 2).copied().unwrap_or(0.0);
+        let mut rank = 0;
+        calls.retain(|call| {
+            rank += 1;
+            rank <= CALLS / 2 || call.calls_percent > often
+        });
+        let shares = |of: fn(&Shares) -> f64| {
+            let shares: Vec<f64> =
+                around.iter().filter_map(|around| around.shares.as_ref().map(of)).collect();
+            Estimate::of(&shares)
+        };
+        let threads: Vec<f64> = around.iter().map(|around| around.threads as f64).collect();
+        Platform {
+            kind: kind.to_owned(),
+            side,
+            classes: classes.into(),
+            subclasses,
+            threads: Estimate::of(&threads),
+            machine_user_percent: shares(|shares| shares.user),
+            machine_kernel_percent: shares(|shares| shares.kernel),
+            machine_idle_percent: shares(|shares| shares.idle),
+            calls,
+        }
     }
 }

@@ -8,6 +8,7 @@
 //! failed) is in the notes.
 
 pub mod document;
+mod machine;
 mod platform;
 mod show;
 
@@ -21,6 +22,7 @@ pub use show::terminal;
 
 use document::{FORMAT, Platform};
 use holdfast_sys::counted::counted;
+use machine::{ProcessorTime, Shares};
 use platform::Ready;
 
 use crate::diff::{Diff, Runs};
@@ -142,6 +144,7 @@ pub fn run(
         .iter()
         .map(|ready| Runs { name: ready.name.clone(), reports: Vec::new() })
         .collect();
+    let mut around: Vec<Vec<Around>> = vec![Vec::new(); runs.len()];
     let mut notes = Notes::default();
     for round in 0..plan.warm_ups + plan.repetitions {
         for turn in 0..platforms.len() {
@@ -152,13 +155,14 @@ pub fn run(
             let of = if counts { plan.repetitions } else { plan.warm_ups };
             let kind = if counts { "run" } else { "warm-up" };
             told(&format!("{}: {kind} {what} of {of}", platforms[index].name));
-            let report = once(plan, &platforms[index], trace, &mut notes)?;
+            let (report, of_run) = once(plan, &platforms[index], trace, &mut notes)?;
             if counts {
                 runs[index].reports.push(report);
+                around[index].push(of_run);
             }
         }
     }
-    Ok(evaluate(plan, &platforms, &runs, notes))
+    Ok(evaluate(plan, &platforms, &runs, &around, notes))
 }
 
 #[derive(Default)]
@@ -167,12 +171,20 @@ struct Notes {
     failed: Vec<(String, End)>,
 }
 
+/// What is kept of a run besides its calls.
+#[derive(Clone, Copy, Debug)]
+struct Around {
+    threads: u64,
+    /// Where the machine's processors were meanwhile; `None` where the kernel does not tell.
+    shares: Option<Shares>,
+}
+
 fn once(
     plan: &Plan,
     platform: &Ready,
     trace: &mut dyn FnMut(&Path) -> Result<Run, MatrixError>,
     notes: &mut Notes,
-) -> Result<Report, MatrixError> {
+) -> Result<(Report, Around), MatrixError> {
     let directory = platform.fresh_directory()?;
     if let Some(command) = &plan.set_up {
         set_up(command, platform, directory.path())?;
@@ -188,7 +200,10 @@ fn once(
             }
         }
     }
+    let before = ProcessorTime::now();
     let Run { mut report, end } = trace(directory.path())?;
+    let shares = ProcessorTime::now().zip(before).and_then(|(now, before)| now.since(before));
+    let around = Around { threads: report.threads.iter().map(|row| row.threads).sum(), shares };
     if let Some(end @ (End::Exited(1..) | End::Killed(_))) = end {
         notes.failed.push((platform.name.clone(), end));
     }
@@ -200,7 +215,7 @@ fn once(
     report.processes = Vec::new();
     report.stacks = Vec::new();
     report.unfinished = Vec::new();
-    Ok(report)
+    Ok((report, around))
 }
 
 fn set_up(command: &str, platform: &Ready, directory: &Path) -> Result<(), MatrixError> {
@@ -230,8 +245,18 @@ fn drop_caches() -> io::Result<()> {
     std::fs::write("/proc/sys/vm/drop_caches", "3")
 }
 
-fn evaluate(plan: &Plan, platforms: &[Ready], runs: &[Runs], notes: Notes) -> Matrix {
-    let made = platforms.iter().zip(runs).map(|(ready, runs)| Platform::of(&ready.kind, runs));
+fn evaluate(
+    plan: &Plan,
+    platforms: &[Ready],
+    runs: &[Runs],
+    around: &[Vec<Around>],
+    notes: Notes,
+) -> Matrix {
+    let made = platforms
+        .iter()
+        .zip(runs)
+        .zip(around)
+        .map(|((ready, runs), around)| Platform::of(&ready.kind, runs, around));
     let comparisons = match runs.split_first() {
         Some((first, others)) => others.iter().map(|other| Diff::of(first, other)).collect(),
         None => Vec::new(),

@@ -38,6 +38,19 @@ pub fn terminal(matrix: &Matrix, look: &Look) -> String {
         ]);
     }
     out += &table.render(look.width, look.colour);
+    out += "\nThreads, and where the machine's processors were meanwhile\n";
+    let mut table = Table::new(&["platform", "threads", "in programs", "in the kernel", "idle"]);
+    for platform in &matrix.platforms {
+        let percent = |of: &Estimate| format!("{:.0} %", of.value);
+        table.row([
+            platform.side.name.clone(),
+            text::count(platform.threads.value as u64),
+            percent(&platform.machine_user_percent),
+            percent(&platform.machine_kernel_percent),
+            percent(&platform.machine_idle_percent),
+        ]);
+    }
+    out += &table.render(look.width, look.colour);
     for (title, of) in [
         (
             "Time of calls, sleep included",

@@ -65,6 +65,9 @@ fn repetitions_alternate_in_new_directories() {
     assert_eq!(matrix.comparisons.len(), 1);
     assert_eq!(matrix.comparisons[0].calls[0].cost, crate::diff::Verdict::Differs);
     assert_eq!(std::fs::read_dir(one.path()).unwrap().count(), 0, "nothing is left");
+    let first = &matrix.platforms[0];
+    assert_eq!((first.threads.value, first.calls.len()), (1.0, 1));
+    assert_eq!((first.calls[0].name.as_str(), first.calls[0].calls_percent), ("read", 100.0));
     let text = terminal(&matrix, &Look::default());
     assert!(text.contains("two against one") && text.contains("differs"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
