@@ -18,6 +18,8 @@ use crate::timing::{Timed, spell_check};
 use crate::warm_open;
 
 const HEAP: &str = "words";
+/// Opens the heap here as well, inside this process; without a key it would be the applet's own.
+const KEY: &str = "default";
 /// Builds from nothing; they take longest and are compared with nothing.
 const BUILDS: usize = 3;
 /// A warm open is short: so many for each pair of the other runs.
@@ -38,17 +40,17 @@ pub fn run(runs: usize, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
     progress("warm runs and the old way, in turns");
     let (warm_ms, parse_ms) = in_turns(runs, |warm| {
         let Timed { wall_ms, out } =
-            spell_check(if warm { job.warm(HEAP, &[]) } else { job.old_way(&[]) })?;
+            spell_check(if warm { of_key(&job.warm(HEAP, &[])) } else { job.old_way(&[]) })?;
         same_answer(&out, &answer)?;
         Ok(wall_ms)
     })?;
     progress("look-ups in the heap and in volatile memory, in turns");
     let options = ["--bench-lookups", LOOKUPS];
     let (heap_ns, volatile_ns) = in_turns(runs, |heap| {
-        lookup_ns(if heap { job.warm(HEAP, &options) } else { job.old_way(&options) })
+        lookup_ns(if heap { of_key(&job.warm(HEAP, &options)) } else { job.old_way(&options) })
     })?;
     progress("warm opens");
-    let open_ms = warm_open::measure(&scratch.names()?, HEAP, runs * OPENS_PER_RUN)?;
+    let open_ms = warm_open::measure(&scratch.names()?, HEAP, KEY, runs * OPENS_PER_RUN)?;
     let mut outcome = Outcome::default();
     let mut add = |key, series, unit, goal| outcome.add(key, Some(series), unit, goal);
     add("warm_vs_parse", parse_ms.over(&warm_ms), "x", Some(Goal::AtLeast(20.0)));
@@ -69,11 +71,25 @@ fn build(scratch: &Scratch, job: &Spellcheck<'_>, answer: &str) -> io::Result<Se
         if number > 0 {
             scratch.holdfast().args(["heap", "rm", HEAP]).status()?;
         }
-        let Timed { wall_ms, out } = spell_check(job.building(HEAP, &[]))?;
+        let Timed { wall_ms, out } = spell_check(of_key(&job.building(HEAP, &[])))?;
         same_answer(&out, answer)?;
         series.push(wall_ms);
     }
     Ok(series)
+}
+
+/// The same run of an applet (`holdfast run APPLET ...`) with [`KEY`].
+fn of_key(run: &Command) -> Command {
+    let mut command = Command::new(run.get_program());
+    let mut arguments = run.get_args();
+    command.args(arguments.by_ref().take(2)).args(["--key", KEY]).args(arguments);
+    for (name, value) in run.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
 }
 
 /// Measures both sides `runs` times, as neighbours, each going first every other time.

@@ -12,9 +12,14 @@ use crate::timing::ms_since;
 
 /// Opens the heap `count` times. Each time has in it: name and lock, the checks of header and key,
 /// the mapping, the heap's own open, and the look-up of a root. Closing is outside.
-pub(crate) fn measure(names: &NameSpace, heap: &str, count: usize) -> io::Result<Series> {
+pub(crate) fn measure(
+    names: &NameSpace,
+    heap: &str,
+    key: &str,
+    count: usize,
+) -> io::Result<Series> {
     let name = RegionName::parse(heap).map_err(io::Error::other)?;
-    let key = OwnerKey::load_or_create(names.places(), "default").map_err(io::Error::other)?;
+    let key = OwnerKey::load_or_create(names.places(), key).map_err(io::Error::other)?;
     let root = any_root(open(names, &name, &key)?)?;
     let mut series = Series::default();
     for _ in 0..count {

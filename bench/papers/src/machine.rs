@@ -11,7 +11,7 @@ pub struct Machine {
     pub processors: usize,
     /// Memory, in GiB, rounded.
     pub memory_gib: u64,
-    /// Release of the kernel.
+    /// Version of the kernel.
     pub kernel: String,
 }
 
@@ -25,23 +25,24 @@ impl Machine {
             .and_then(|text| procfs::CpuInfo::from_buf_read(&text[..]).ok())
             .and_then(|info| info.model_name(0).map(str::to_owned))
             .unwrap_or_else(|| "unknown".to_owned());
+        // Behind the version follows a name that its builder gave it.
+        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+        let kernel = kernel.split('-').next().unwrap_or_default().to_owned();
         let memory = procfs::Meminfo::current().map_or(0, |memory| memory.mem_total);
         Machine {
             processor,
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             memory_gib: (memory + (1 << 29)) >> 30,
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            kernel,
         }
     }
 
     /// One line for a person.
     #[must_use]
     pub fn line(&self) -> String {
-        // Behind the version a distribution's or a machine's own name follows.
-        let kernel = self.kernel.split('-').next().unwrap_or_default();
         format!(
-            "{}, {} processors, {} GiB, Linux {kernel}",
-            self.processor, self.processors, self.memory_gib
+            "{}, {} processors, {} GiB, Linux {}",
+            self.processor, self.processors, self.memory_gib, self.kernel
         )
     }
 }

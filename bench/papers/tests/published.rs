@@ -62,6 +62,8 @@ fn wrong_quotes(text: &str, run: &Report) -> Vec<String> {
                 None => error(format!("the run has no {}", key.trim())),
             }
         }
+        // In a table, what stands in front is the name of the row.
+        let shown = shown.rsplit('|').next().unwrap_or(shown);
         for number in numbers(shown).into_iter().filter(|number| !known.contains(number.text)) {
             error(format!("{} is not what the run says: {known:?}", number.text));
         }
@@ -107,7 +109,7 @@ fn numbers(line: &str) -> Vec<Number<'_>> {
 #[test]
 fn wrong_numbers_are_found() {
     let mut run = run();
-    let measured = run.suites["slice"]["warm_vs_parse"].clone();
+    let measured = run.suites["programs"]["fasta_vs_posix"].clone();
     let suite = run.suites.entry("test".to_owned()).or_default();
     suite.insert(
         "ratio".to_owned(),
@@ -116,6 +118,8 @@ fn wrong_numbers_are_found() {
     let errors = |text: &str| wrong_quotes(text, &run).len();
     assert_eq!(errors("20.4 times (19 at least) <!-- results: test ratio -->"), 0);
     assert_eq!(errors("20.5 times <!-- results: test ratio -->"), 1);
+    assert_eq!(errors("| 64 MB | 20.4 <!-- results: test ratio --> |"), 0);
+    assert_eq!(errors("| 64 MB | 20.3 <!-- results: test ratio --> |"), 1);
     assert_eq!(errors("20.4 times <!-- results: test other -->"), 2);
     assert_eq!(errors("it takes 3 ms"), 1);
     assert_eq!(errors("it is 5× as fast"), 1);

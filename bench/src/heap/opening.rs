@@ -42,7 +42,7 @@ pub(crate) fn warm(ground: &Ground, count: usize) -> io::Result<Series> {
         return Err(io::Error::other(format!("only {} bytes are backed", live.backed_bytes())));
     }
     let heap = live.close()?;
-    warm_open::measure(&home.names, heap, count)
+    warm_open::measure(&home.names, heap, "default", count)
 }
 
 /// Milliseconds of both ways from the store to the pool.
