@@ -187,8 +187,9 @@ mod tests {
     use crate::heap::ground::Ground;
     use std::os::unix::fs::FileExt;
 
+    /// Read sectors are the third number of the kernel's line, written ones the seventh.
     #[test]
-    fn sectors_read_and_written_are_the_third_and_the_seventh_number() {
+    fn sectors_are_found_in_the_kernels_line() {
         let stat = "  11 2 33 4 55 6 7 8 0 9 10 0 0 0 0 12 13\n";
         assert_eq!(parse_sectors(stat, READ_FIELD), Some(33 * 512));
         assert_eq!(parse_sectors(stat, WRITTEN_FIELD), Some(7 * 512));

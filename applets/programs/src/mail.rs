@@ -111,8 +111,8 @@ fn classify<S: Storage>(storage: &mut S, learnt: &impl Learnt) -> Result<Vec<usi
         let mut words: Vec<&Vec<u8>> = words.iter().collect();
         words.sort_unstable();
         for counts in words.into_iter().filter_map(|word| learnt.counts(word)) {
-            // As if each category had one mail more, in which the word is as often as in all: what is
-            // rare speaks for no category because that one has few mails.
+            // Each category counts as if it had one more mail, with the word as often as in all
+            // mails: a rare word must not favour a category only because that one is small.
             let share = counts.iter().map(|count| f64::from(*count)).sum::<f64>() / all.max(1.0);
             for ((score, count), mails) in scores.iter_mut().zip(counts).zip(mails) {
                 *score += ((f64::from(count) + share) / (mails + 1.0)).ln();

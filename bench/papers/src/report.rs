@@ -311,7 +311,7 @@ fn why_open(exhibit: &Exhibit, done: &[Done]) -> String {
         .collect();
     match reasons.is_empty() {
         // Which of the peers that a suite misses was the one is not known here.
-        true => "its step does not belong to this run, or misses something, which the list of steps names".to_owned(),
+        true => "its step is not in this run, or the list of steps names what it misses".to_owned(),
         false => reasons.join("; "),
     }
 }

@@ -67,7 +67,7 @@ pub struct Platform {
     pub calls: Vec<CallFigures>,
 }
 
-/// So many calls by name are told.
+/// The largest number of calls by name in [`Platform::calls`].
 pub const CALLS: usize = 16;
 
 /// Calls of one name on one platform.
@@ -187,7 +187,7 @@ impl Platform {
             })
             .collect();
         calls.sort_by(|one, other| other.time_percent.total_cmp(&one.time_percent));
-        // The most frequent ones are told as well, however quick they are.
+        // Half of the list is the calls with the most time; the other half is the most frequent calls.
         let mut frequent: Vec<f64> = calls.iter().map(|call| call.calls_percent).collect();
         frequent.sort_by(|one, other| other.total_cmp(one));
         let often = frequent.get(CALLS / 2).copied().unwrap_or(0.0);

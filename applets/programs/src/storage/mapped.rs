@@ -142,8 +142,8 @@ mod mapping {
         }
 
         pub(super) fn bytes(&self) -> &[u8] {
-            // SAFETY: mapped for as long as this lives. No other program writes to the file meanwhile: the
-            // programs replace no object that they read.
+            // SAFETY: mapped for as long as this lives. No other program writes to the file
+            // meanwhile: the programs replace no object that they read.
             unsafe { self.0.as_ref() }
         }
     }
