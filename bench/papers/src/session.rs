@@ -211,9 +211,8 @@ struct Found {
 impl Found {
     fn of(output: &Output) -> Result<Found, String> {
         if !output.status.success() {
-            let text = String::from_utf8_lossy(&output.stderr);
-            let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
-            return Err(format!("it ended with {}: {}", output.status, last.trim()));
+            let complaint = complaint(&String::from_utf8_lossy(&output.stderr));
+            return Err(format!("it ended with {}: {complaint}", output.status));
         }
         Found::parse(&String::from_utf8_lossy(&output.stdout))
     }
@@ -240,6 +239,15 @@ impl Found {
         }
         Ok(Found { measured, notes, missing })
     }
+}
+
+/// The last line that a failed suite wrote, not that of `cargo xtask`, which only says behind it that
+/// the suite failed.
+fn complaint(stderr: &str) -> String {
+    let mut lines = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).rev();
+    let last = lines.next().unwrap_or("no message");
+    let own = last.starts_with("error: the measurement ended with");
+    lines.next().filter(|_| own).unwrap_or(last).to_owned()
 }
 
 fn outcome_line(done: &Done) -> String {
@@ -323,6 +331,15 @@ mod tests {
         assert_eq!((found.measured["x"].min, found.measured["x"].max), (Some(0.5), None));
         assert!(Found::parse("").unwrap_err().contains("nothing"));
         assert!(Found::parse("a table\n").unwrap_err().contains("last line"));
+    }
+
+    #[test]
+    fn failed_suite_is_told_by_its_own_complaint() {
+        let text = "  building\nholdfast-bench: /dev/loop0: no space left\n\n\
+            error: the measurement ended with exit status: 1\n";
+        assert_eq!(complaint(text), "holdfast-bench: /dev/loop0: no space left");
+        assert_eq!(complaint("error: could not compile\n"), "error: could not compile");
+        assert_eq!(complaint(""), "no message");
     }
 
     /// A stopped run goes on: whole steps of the same source with as many repetitions count, and
