@@ -3,14 +3,11 @@
 //! Invariants: a crash leaves the old file or the new one; a file that another user owns or may write
 //! to is not read; nothing is added without an answer of the user.
 
-use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::io;
+use std::path::PathBuf;
 
-use holdfast_region::Places;
-use holdfast_sys::file::{effective_user, private_options, sync_directory};
-use holdfast_sys::lock::{FileLock, LockOutcome};
+use holdfast_region::text_file::{self, ReadFault};
+use holdfast_region::{KernelStorage, Places};
 
 use crate::origin::Origin;
 
@@ -19,8 +16,6 @@ const LOCK: &str = "web-origins.lock";
 const TITLE: &str = "holdfast web origins 1";
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const ORIGINS_MAX: usize = 1000;
-const OTHERS_WRITE: u32 = 0o022;
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why the record cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -78,30 +73,23 @@ impl OriginRecord {
         self.home.join(FILE)
     }
 
-    fn io(&self, step: &'static str) -> impl Fn(io::Error) -> RecordError + use<> {
-        let path = self.path();
-        move |source| RecordError::Io { step, path: path.clone(), source }
-    }
-
     /// The origins, in the order in which they were allowed.
     ///
     /// # Errors
     /// [`RecordError`].
     pub fn list(&self) -> Result<Vec<Origin>, RecordError> {
         let path = self.path();
-        let file = match private_options().read(true).open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(self.io("read")(error)),
-        };
-        let found = file.metadata().map_err(self.io("read"))?;
-        if !found.is_file() || found.uid() != effective_user() || found.mode() & OTHERS_WRITE != 0 {
-            return Err(RecordError::NotPrivate { path });
-        }
-        let mut text = String::new();
-        file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(self.io("read"))?;
-        let mut lines = text.lines();
         let damaged = |line| RecordError::Damaged { path: path.clone(), line };
+        let text = match text_file::read(&path, FILE_BYTES_MAX) {
+            Ok(Some(text)) => text,
+            Ok(None) => return Ok(Vec::new()),
+            Err(ReadFault::NotText) => return Err(damaged(1)),
+            Err(ReadFault::NotPrivate { .. }) => return Err(RecordError::NotPrivate { path }),
+            Err(ReadFault::Io(source)) => {
+                return Err(RecordError::Io { step: "read", path, source });
+            }
+        };
+        let mut lines = text.lines();
         if lines.next() != Some(TITLE) {
             return Err(damaged(1));
         }
@@ -141,28 +129,25 @@ impl OriginRecord {
         &self,
         change: impl FnOnce(&mut Vec<Origin>) -> Result<bool, RecordError>,
     ) -> Result<bool, RecordError> {
-        let _lock = match FileLock::acquire_briefly(&self.home.join(LOCK), PATIENCE) {
-            Ok(LockOutcome::Acquired(lock)) => lock,
-            Ok(LockOutcome::Held(_)) => return Err(RecordError::Busy { path: self.path() }),
-            Err(error) => return Err(self.io("lock")(error)),
+        let lock = self.home.join(LOCK);
+        let _lock = match text_file::lock(&lock) {
+            Ok(Some(lock)) => lock,
+            Ok(None) => return Err(RecordError::Busy { path: self.path() }),
+            Err(source) => return Err(RecordError::Io { step: "lock", path: lock, source }),
         };
         let mut origins = self.list()?;
         let is_changed = change(&mut origins)?;
         if is_changed {
-            self.replace(&origins).map_err(self.io("write"))?;
+            self.replace(&origins)?;
         }
         Ok(is_changed)
     }
 
-    fn replace(&self, origins: &[Origin]) -> io::Result<()> {
+    fn replace(&self, origins: &[Origin]) -> Result<(), RecordError> {
         let mut text = format!("{TITLE}\n");
         origins.iter().for_each(|origin| text.push_str(&format!("{origin}\n")));
-        let home: &Path = &self.home;
-        let mut file = tempfile::Builder::new().prefix(".web-origins-").tempfile_in(home)?;
-        file.write_all(text.as_bytes())?;
-        file.as_file().sync_all()?;
-        file.persist(self.path()).map_err(|error| error.error)?;
-        sync_directory(home)
+        text_file::replace(&KernelStorage, &self.path(), &text)
+            .map_err(|(step, path, source)| RecordError::Io { step, path, source })
     }
 }
 
@@ -197,5 +182,8 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, format!("{TITLE}\nhttps://a.example/\n")).unwrap();
         assert!(matches!(record.list(), Err(RecordError::Damaged { line: 2, .. })));
+        // Longer than any record, of which the first part would do.
+        std::fs::write(&path, format!("{TITLE}\n").repeat(1 << 16)).unwrap();
+        assert!(matches!(record.list(), Err(RecordError::Damaged { line: 1, .. })));
     }
 }

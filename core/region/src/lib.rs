@@ -39,6 +39,7 @@ mod media;
 mod name;
 mod names;
 mod store;
+pub mod text_file;
 
 pub use care::repair::{Examination, FileFinding};
 pub use care::rescue::{Replaced, Rescue};

@@ -11,10 +11,9 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use holdfast_region::text_file::StepError;
 use holdfast_region::{Places, RegionName};
 use holdfast_sys::file::{private_options, sync_directory};
-
-use crate::text_file::StepError;
 
 const TITLE: &str = "holdfast closed heap 1";
 const EXTENSION: &str = "closed";

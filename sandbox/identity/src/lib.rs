@@ -85,7 +85,6 @@ mod ownership;
 mod publisher;
 mod record;
 mod signing;
-mod text_file;
 mod trust;
 
 pub use applet_file::{AppletFile, Signature, SignatureError};

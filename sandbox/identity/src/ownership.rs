@@ -11,6 +11,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use holdfast_region::text_file::StepError;
 use holdfast_region::{
     Access, Grant, KeyError, KeyFingerprint, NameSpace, OwnerKey, RegionError, RegionName, Rights,
 };
@@ -20,7 +21,6 @@ use holdfast_types::Remedy;
 use crate::closed;
 use crate::identity::{Identity, is_key_name};
 use crate::record;
-use crate::text_file::StepError;
 
 /// The key that all applets used before they had identities.
 pub const LEGACY_KEY: &str = "default";

@@ -6,10 +6,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use holdfast_region::text_file::{self, StepError};
 use holdfast_region::{KernelStorage, KeyFingerprint, Places};
 
 use crate::identity::Identity;
-use crate::text_file::{self, StepError};
 
 const TITLE: &str = "holdfast identity 1";
 const EXTENSION: &str = "identity";

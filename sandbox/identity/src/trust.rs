@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use holdfast_region::text_file::{self, ReadFault};
 use holdfast_region::{KernelStorage, Places, Storage};
 use holdfast_sys::lock::FileLock;
 use holdfast_types::Remedy;
@@ -24,7 +25,6 @@ use crate::error::IdentityError;
 use crate::identity::Identity;
 use crate::names::{GivenName, PublisherName};
 use crate::publisher::{PublicKey, Publisher};
-use crate::text_file::{self, ReadFault};
 
 const FILE: &str = "publishers";
 const LOCK: &str = "publishers.lock";

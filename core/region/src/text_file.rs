@@ -1,4 +1,4 @@
-//! Small text files of this user: read with a limit, replaced whole.
+//! Small text files of this user, such as the records of a home: read with a limit, replaced whole.
 //!
 //! Invariants: nothing longer than the caller's limit is read; a symbolic link or another user's
 //! file is not read at all; a crash leaves the old file or the new one.
@@ -9,9 +9,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use holdfast_region::Storage;
 use holdfast_sys::file::{effective_user, private_options};
 use holdfast_sys::lock::{FileLock, LockOutcome};
+
+use crate::Storage;
 
 /// Bits that let others write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -21,7 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The lock under which a file changes; `None` when others had it all the time.
-pub(crate) fn lock(path: &Path) -> io::Result<Option<FileLock>> {
+///
+/// # Errors
+/// The lock's file cannot be made or locked.
+pub fn lock(path: &Path) -> io::Result<Option<FileLock>> {
     let started = Instant::now();
     loop {
         match FileLock::acquire_briefly(path, PATIENCE)? {
@@ -34,18 +38,23 @@ pub(crate) fn lock(path: &Path) -> io::Result<Option<FileLock>> {
 
 /// Why a file was not read.
 #[derive(Debug)]
-pub(crate) enum ReadFault {
+pub enum ReadFault {
     /// It is longer than allowed, no text, or no regular file.
     NotText,
     /// Other users own it or may write to it.
     NotPrivate {
+        /// Its permission bits.
         mode: u32,
     },
+    /// The kernel refused it.
     Io(io::Error),
 }
 
 /// The text of a file; `None` when there is none.
-pub(crate) fn read(path: &Path, max_bytes: u64) -> Result<Option<String>, ReadFault> {
+///
+/// # Errors
+/// [`ReadFault`]: nothing of such a file is to be used.
+pub fn read(path: &Path, max_bytes: u64) -> Result<Option<String>, ReadFault> {
     match path.symlink_metadata() {
         Ok(found) => check(&found)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -78,10 +87,13 @@ fn check(found: &Metadata) -> Result<(), ReadFault> {
 }
 
 /// The step that failed, as a verb, and where.
-pub(crate) type StepError = (&'static str, PathBuf, io::Error);
+pub type StepError = (&'static str, PathBuf, io::Error);
 
 /// Replaces a file, durably. The caller holds the lock under which the file changes.
-pub(crate) fn replace(storage: &dyn Storage, path: &Path, text: &str) -> Result<(), StepError> {
+///
+/// # Errors
+/// [`StepError`]: the old file is there, or, if only its durability failed, the new one.
+pub fn replace(storage: &dyn Storage, path: &Path, text: &str) -> Result<(), StepError> {
     let temporary = path.with_added_extension("tmp");
     let directory = path.parent().unwrap_or(Path::new("/"));
     let at = |step: &'static str, path: &Path| {
