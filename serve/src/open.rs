@@ -55,12 +55,14 @@ struct Wanted {
 }
 
 impl Opener {
-    /// Starts the applet in `path`, which has this hash, for the page of this name.
+    /// Starts the applet in `path`, which has this hash, for the page of this name, for as long as
+    /// `is_wanted` says that the page is there.
     pub(crate) fn open(
         &self,
         path: PathBuf,
         page: &GivenName,
         asked: &StartBody,
+        is_wanted: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Result<Applet, NotStarted> {
         let limits = self.limits_of(&asked.limits)?;
         let wanted = wanted(&asked.heaps)?;
@@ -77,7 +79,7 @@ impl Opener {
         let mut grants = Grants::none().cache_dir(self.names.places().cache());
         let mut made = Vec::new();
         for heap in wanted {
-            match self.open_heap(&heap, &identity, is_native) {
+            match self.open_heap(&heap, &identity, is_native, &is_wanted) {
                 Ok((region, key)) => {
                     if region.opened() == Opened::Created {
                         made.push((heap.heap, key));
@@ -92,7 +94,8 @@ impl Opener {
                 }
             }
         }
-        let command = Command::new(path, grants).examined(file).limits(limits);
+        let command =
+            Command::new(path, grants).examined(file).limits(limits).start_while(is_wanted);
         command.stdio(Stdio::capture(OUTPUT_BYTES_MAX)).spawn().map_err(|error| {
             self.remove(made);
             NotStarted { kind: kind_of(&error.failure), words: words_of(&error) }
@@ -127,6 +130,7 @@ impl Opener {
         wanted: &Wanted,
         identity: &Identity,
         is_native: bool,
+        is_wanted: &dyn Fn() -> bool,
     ) -> Result<(Region, OwnerKey), NotStarted> {
         let heap = &wanted.heap;
         let end = Instant::now() + self.limits.heap_patience;
@@ -134,7 +138,7 @@ impl Opener {
             match self.try_heap(wanted, identity, is_native) {
                 Ok(opened) => return Ok(opened),
                 Err(NotOpened::Region(error))
-                    if error.kind() == ErrorKind::Held && Instant::now() < end =>
+                    if error.kind() == ErrorKind::Held && Instant::now() < end && is_wanted() =>
                 {
                     std::thread::sleep(AGAIN);
                 }

@@ -75,7 +75,11 @@ enum After {
 impl Worker {
     /// Runs until the applet dies, the page closes it, or the connection ends.
     pub(crate) fn run(self, orders: &Receiver<Order>) {
-        let (kind, words) = match self.opener.open(self.path.clone(), &self.page, &self.asked) {
+        // The applet keeps this, and the handle keeps the applet: so it must not keep the handle.
+        let handle = Arc::downgrade(&self.handle);
+        let is_wanted = move || handle.upgrade().is_some_and(|handle| !handle.is_closing());
+        let opened = self.opener.open(self.path.clone(), &self.page, &self.asked, is_wanted);
+        let (kind, words) = match opened {
             Ok(applet) => self.serve(Arc::new(applet), orders),
             Err(error) => (error.kind, error.words),
         };

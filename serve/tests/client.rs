@@ -202,10 +202,7 @@ impl Client {
         let mut answer = self.read();
         let is_needed = answer[0] == 0x82;
         if is_needed {
-            for chunk in program.chunks(100_000) {
-                self.message(3, &[applet], chunk);
-            }
-            self.message(4, &[applet], b"");
+            self.upload(applet, program);
             answer = self.read();
         }
         match answer[0] {
@@ -213,6 +210,20 @@ impl Client {
             0x87 => Err(ended(&answer)),
             other => panic!("message {other}"),
         }
+    }
+
+    /// Has an applet started that the server does not know, and does not wait until it serves.
+    pub(crate) fn begin_start(&mut self, program: &[u8], heaps: &[&str]) {
+        self.message(2, &[1], start_text(program, heaps).as_bytes());
+        assert_eq!(self.read()[0], 0x82);
+        self.upload(1, program);
+    }
+
+    fn upload(&mut self, applet: u32, program: &[u8]) {
+        for chunk in program.chunks(100_000) {
+            self.message(3, &[applet], chunk);
+        }
+        self.message(4, &[applet], b"");
     }
 
     pub(crate) fn begin(&mut self, call: u32, streams: bool, function: &str, input: &[u8]) {

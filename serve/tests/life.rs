@@ -104,6 +104,38 @@ fn applet_dies_with_its_page() {
     }
 }
 
+/// A module in WebAssembly with a memory, whose `_start` is a loop without an end.
+const NEVER_SERVES: &[u8] = b"\0asm\x01\0\0\0\
+    \x01\x04\x01\x60\0\0\
+    \x03\x02\x01\0\
+    \x05\x03\x01\0\x01\
+    \x07\x13\x02\x06_start\0\0\x06memory\x02\0\
+    \x0a\x09\x01\x07\0\x03\x40\x0c\0\x0b\x0b";
+
+/// When the page is gone, an applet that does not serve yet is not waited for either: its place and
+/// its heap are free soon.
+///
+/// Guarantee: serve/page-death
+#[test]
+fn applet_that_starts_dies_with_its_page() {
+    let (home, echo) = (Home::new(), applet("echo"));
+    let served = home.serve_with(|limits| {
+        limits.applets = 1;
+        limits.start_timeout = Duration::from_secs(60);
+    });
+    let mut client = served.connect();
+    // So that it is known, and compiled, when the time counts.
+    client.start(&echo, &["tally"]).unwrap();
+    client.close();
+    client.begin_start(NEVER_SERVES, &["tally"]);
+    let mut other = served.connect();
+    let refused = other.start(&echo, &["tally"]).unwrap_err();
+    assert!(refused.words.contains("as many applets as it may"), "{refused:?}");
+    drop(client);
+    let took = within(|| other.start(&echo, &["tally"]).is_ok());
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
 /// The server ends in order: its applets are gone, their heaps are closed, and it exits with 0.
 ///
 /// Guarantee: serve/end

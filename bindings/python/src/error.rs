@@ -178,7 +178,9 @@ pub(crate) fn applet_error(py: Python<'_>, error: &AppletError) -> PyErr {
         Failure::Identity(IdentityError::Ownership(refused)) => {
             return raise(py, Class::HeapDenied, refused, ());
         }
-        Failure::IgnoredCancel { .. } | Failure::Wasm(WasmError::Interrupted { .. }) => {
+        Failure::IgnoredCancel { .. }
+        | Failure::StartGivenUp
+        | Failure::Wasm(WasmError::Interrupted { .. }) => {
             return cancelled(py, error, false);
         }
         Failure::CallTimeLimit { limit }

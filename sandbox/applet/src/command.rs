@@ -66,6 +66,14 @@ impl Command {
         self
     }
 
+    /// Gives the start of an applet that is to be called up when `is_wanted` says no: it is asked
+    /// before the start, and then several times a second, on the thread that waits, until the applet
+    /// serves. Compiling is not interrupted. It counts for [`Applet::respawn`], too.
+    pub fn start_while(mut self, is_wanted: impl Fn() -> bool + Send + Sync + 'static) -> Command {
+        self.plan.start_wanted = Some(Arc::new(is_wanted));
+        self
+    }
+
     /// Runs the applet to its end on this thread.
     ///
     /// # Errors
@@ -83,7 +91,8 @@ impl Command {
     /// Starts the applet to be called: it registers functions and serves.
     ///
     /// # Errors
-    /// [`AppletError`] as for [`Command::run`]; also when the applet ends without having served.
+    /// [`AppletError`] as for [`Command::run`]; also when the applet ends without having served,
+    /// or is not wanted any more ([`Command::start_while`]).
     pub fn spawn(self) -> Result<Applet, Box<AppletError>> {
         Applet::start(self.plan, self.heaps)
     }

@@ -101,6 +101,9 @@ pub enum Failure {
         /// The limit (wall time).
         limit: Duration,
     },
+    /// Nobody waited for it any more before it served: see [`crate::Command::start_while`].
+    #[error("the applet was stopped: nobody waits for it any more")]
+    StartGivenUp,
     /// A call ran past its deadline.
     #[error(
         "the applet was stopped: its call took longer than {limit:?}; {} if it needs longer",
@@ -252,7 +255,7 @@ impl Failure {
             Failure::StartTimeLimit { .. } | Failure::CallTimeLimit { .. } => {
                 FailureKind::TimeLimit
             }
-            Failure::IgnoredCancel { .. } => FailureKind::Cancelled,
+            Failure::IgnoredCancel { .. } | Failure::StartGivenUp => FailureKind::Cancelled,
             Failure::Heap(_) | Failure::Forked { .. } | Failure::Busy | Failure::Host { .. } => {
                 FailureKind::Host
             }

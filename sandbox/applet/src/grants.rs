@@ -52,6 +52,7 @@ impl Grants {
                 stdio,
                 limits,
                 is_strict: false,
+                start_wanted: None,
             },
             heaps,
         )

@@ -412,7 +412,7 @@ impl Sandbox for Native {
             Some(Failure::CallTimeLimit { limit } | Failure::StartTimeLimit { limit }) => {
                 KillReason::Deadline { limit: *limit }
             }
-            Some(Failure::IgnoredCancel { .. }) => KillReason::Cancelled,
+            Some(Failure::IgnoredCancel { .. } | Failure::StartGivenUp) => KillReason::Cancelled,
             Some(other) => KillReason::Other { what: other.to_string() },
         };
         let end = self.wait_for_end(why);

@@ -15,6 +15,9 @@ use crate::error::Failure;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 
+/// Whether somebody waits for an applet to serve.
+pub(crate) type StartWanted = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// All of a command but its heaps: what a second start needs again.
 #[derive(Clone)]
 pub(crate) struct Plan {
@@ -29,6 +32,7 @@ pub(crate) struct Plan {
     pub(crate) stdio: Stdio,
     pub(crate) limits: Limits,
     pub(crate) is_strict: bool,
+    pub(crate) start_wanted: Option<StartWanted>,
 }
 
 impl Plan {

@@ -87,22 +87,32 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Waits for the applet to serve.
+    /// Waits for the applet to serve, for as long as `is_wanted` says that this is wanted.
     pub(crate) fn begin(
         mut sandbox: BoxedSandbox,
         limits: &Limits,
+        is_wanted: Option<&(dyn Fn() -> bool + Send + Sync)>,
     ) -> Result<Session, (BoxedSandbox, SessionEnded)> {
         let start = limits.start_timeout;
         let _starting = sandbox.crossings().call(START);
         let control = sandbox.control();
         let mut payload = Vec::new();
-        let greeted = sandbox.receive(&mut payload, Instant::now().checked_add(start));
+        let deadline = Instant::now().checked_add(start);
+        sandbox.look_every(is_wanted.map(|_| START_LOOK));
+        let greeted = loop {
+            match sandbox.receive(&mut payload, deadline) {
+                Err(Stop::Nudged) if is_wanted.is_none_or(|is_wanted| is_wanted()) => {}
+                other => break other,
+            }
+        };
+        sandbox.look_every(None);
         let functions = match greeted {
             Ok(header) => match Names::parse(&header, &payload) {
                 Ok(names) => Ok(names.iter().map(str::to_owned).collect()),
                 Err(what) => Err(Some(Failure::Protocol { what: format!("it {what}") })),
             },
             Err(Stop::Deadline) => Err(Some(Failure::StartTimeLimit { limit: start })),
+            Err(Stop::Nudged) => Err(Some(Failure::StartGivenUp)),
             Err(stop) => Err(stop.failure()),
         };
         let functions = match functions.and_then(|functions| {
@@ -436,6 +446,8 @@ impl Session {
 
 /// What everything up to an applet's greeting is marked as for a tracer.
 const START: &str = "(start)";
+/// How often it is asked whether an applet that does not serve yet is still wanted.
+const START_LOOK: Duration = Duration::from_millis(200);
 
 /// So long from now; a time that no clock has is a year.
 fn after(time: Duration) -> Instant {

@@ -31,16 +31,21 @@ pub(crate) enum State {
 impl State {
     /// Starts it, with what cancels its calls; or what it died of before it came to life.
     pub(crate) fn begin(plan: &Plan, heaps: Heaps) -> Result<(State, Arc<Control>), NotStarted> {
+        if plan.start_wanted.as_ref().is_some_and(|is_wanted| !is_wanted()) {
+            let kind = SandboxKind::of(&plan.path).unwrap_or(SandboxKind::Wasm);
+            return Err((refused(Failure::StartGivenUp, kind, Heaps::none()), heaps));
+        }
         let sandbox = start(plan, heaps)?;
-        let begun =
-            Session::begin(sandbox, &plan.limits).map_err(|(sandbox, SessionEnded(failure))| {
+        let begun = Session::begin(sandbox, &plan.limits, plan.start_wanted.as_deref()).map_err(
+            |(sandbox, SessionEnded(failure))| {
                 let metrics = sandbox.metrics();
                 let (mut error, heaps) = conclude(sandbox, failure, metrics);
                 if let Failure::Ended { end: End::Exited { status } } = error.failure {
                     error.failure = Failure::NotServing { status };
                 }
                 (error, heaps)
-            });
+            },
+        );
         begun.map(|session| {
             let control = session.control.clone();
             (State::Serving(Box::new(session)), control)

@@ -3,6 +3,9 @@
 
 use super::*;
 
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
 use holdfast_crossings::Mark;
 
 use crate::buffer::SharedBuffer;
@@ -15,6 +18,14 @@ use holdfast_wasm::Heaps;
 struct Stalling {
     control: Arc<Control>,
     received: u32,
+    /// So many looks of the host pass before it serves.
+    starts_in: u32,
+}
+
+impl Stalling {
+    fn boxed(starts_in: u32) -> Box<Stalling> {
+        Box::new(Stalling { control: Arc::new(Control::new(|| {})), received: 0, starts_in })
+    }
 }
 
 impl Sandbox for Stalling {
@@ -31,6 +42,10 @@ impl Sandbox for Stalling {
     }
 
     fn receive(&mut self, payload: &mut Vec<u8>, _: Option<Instant>) -> Result<Header, Stop> {
+        if self.starts_in > 0 {
+            self.starts_in -= 1;
+            return Err(Stop::Nudged);
+        }
         self.received += 1;
         if self.received == 1 {
             payload.extend(b"\x01f");
@@ -109,9 +124,9 @@ impl Sandbox for Stalling {
 /// An applet that stalls in the middle of a message has ignored the cancellation of its call.
 #[test]
 fn applet_stalled_in_a_message_ignored_its_cancel() {
-    let control = Arc::new(Control::new(|| {}));
-    let sandbox = Box::new(Stalling { control, received: 0 });
-    let Ok(mut session) = Session::begin(sandbox, &Limits::default()) else { panic!("it serves") };
+    let Ok(mut session) = Session::begin(Stalling::boxed(0), &Limits::default(), None) else {
+        panic!("it serves")
+    };
     let request = Request {
         function: "f",
         input: b"",
@@ -124,4 +139,20 @@ fn applet_stalled_in_a_message_ignored_its_cancel() {
     assert!(matches!(session.call(&request), Ok(Ok(()))));
     let Err(SessionEnded(failure)) = session.step() else { panic!("it has a result") };
     assert!(matches!(failure, Some(Failure::IgnoredCancel { .. })), "{failure:?}");
+}
+
+/// A start is waited for while it is wanted, and given up when it is not.
+#[test]
+fn unwanted_start_is_given_up() {
+    let looks = AtomicU32::new(0);
+    let limits = Limits::default();
+    let begin = |wanted: u32| {
+        looks.store(0, Relaxed);
+        let is_wanted = || looks.fetch_add(1, Relaxed) < wanted;
+        Session::begin(Stalling::boxed(3), &limits, Some(&is_wanted))
+    };
+    assert!(begin(3).is_ok());
+    let Err((_, SessionEnded(failure))) = begin(2) else { panic!("it was waited for") };
+    assert!(matches!(failure, Some(Failure::StartGivenUp)), "{failure:?}");
+    assert_eq!(looks.load(Relaxed), 3);
 }
