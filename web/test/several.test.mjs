@@ -30,6 +30,22 @@ test("an applet has several heaps, each at a place of its own that stays", async
   assert.equal(number(await call(second.step, "look", "two")), 5);
 });
 
+// Guarantee: web/quota
+test("a heap without room is a QuotaError, and costs the heaps beside it nothing", async () => {
+  const heaps = ["one", "two"];
+  const first = await tab();
+  await first.step("serve", { applet: "ledgers", heaps });
+  await first.step("call", { name: "add", input: "one two" });
+  await first.step("fillFirstFile");
+  assert.equal(await first.step("call", { name: "add", input: "one two" }), "QuotaError");
+  await kill();
+  const second = await tab();
+  await second.step("serve", { applet: "ledgers", heaps, wait: true });
+  const counts = [];
+  for (const input of heaps) counts.push(number(await second.step("call", { name: "look", input })));
+  assert.deepEqual(counts, [1, 2]);
+});
+
 // Guarantee: web/readers
 test("several tabs call applets on one heap for reading", async () => {
   const first = await tab();

@@ -221,6 +221,16 @@ const steps = {
     navigator.storage.getDirectory = () =>
       Promise.reject(new DOMException("it is not allowed", "SecurityError"));
   },
+  /** Has the disk be full for the file that is written to first from now on, and for no other. */
+  fillFirstFile() {
+    const { write } = FileSystemSyncAccessHandle.prototype;
+    let full;
+    FileSystemSyncAccessHandle.prototype.write = function (...rest) {
+      full ??= this;
+      if (this === full) throw new DOMException("the disk is full", "QuotaExceededError");
+      return write.apply(this, rest);
+    };
+  },
   /** Has a flush fail, as a broken disk has it. */
   breakDisk() {
     FileSystemSyncAccessHandle.prototype.flush = () => {
