@@ -19,6 +19,7 @@ use holdfast_bench::report::{self, Outcome};
 use holdfast_bench::{applet, cuba, heap, persistency, pool, posix, programs, slice, trace, web};
 use holdfast_papers::command::{Request, make};
 use holdfast_papers::report::Verdict;
+use holdfast_papers::session::Earlier;
 
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 enum Suite {
@@ -66,6 +67,13 @@ struct Arguments {
     /// For a report: nothing that is in its directory counts
     #[arg(long, requires = "out")]
     fresh: bool,
+    /// For a report: steps of an earlier source count, too; those of another source than most are
+    /// marked
+    #[arg(long, requires = "out", conflicts_with = "fresh")]
+    any_source: bool,
+    /// For a report: measures nothing, and writes it of the steps that are in its directory
+    #[arg(long, requires = "out", conflicts_with_all = ["fresh", "any_source"])]
+    no_run: bool,
     /// For a report: Holdfast's source tree, if the current directory is not in it
     #[arg(long, value_name = "DIRECTORY", requires = "out")]
     source: Option<PathBuf>,
@@ -118,7 +126,12 @@ fn write_report(arguments: &Arguments, out: PathBuf) -> ExitCode {
     let request = Request {
         suites: names.map(|suite| suite.get_name().to_owned()).collect(),
         quick: arguments.quick,
-        fresh: arguments.fresh,
+        earlier: match arguments {
+            Arguments { fresh: true, .. } => Earlier::Never,
+            Arguments { no_run: true, .. } => Earlier::Only,
+            Arguments { any_source: true, .. } => Earlier::OfAnySource,
+            _ => Earlier::OfThisSource,
+        },
         source: arguments.source.clone(),
         out,
     };
@@ -247,7 +260,14 @@ mod tests {
         for text in ["--out r --json", "pool --out r --only flush", "--out r --runs 3"] {
             assert!(parsed(text).is_err(), "{text}");
         }
-        for text in ["pool --quick", "pool --fresh", "pool --source .", "pool sqlite"] {
+        for text in [
+            "pool --quick",
+            "pool --fresh",
+            "pool --any-source",
+            "pool --no-run",
+            "pool --source .",
+            "pool sqlite",
+        ] {
             assert!(parsed(text).is_err(), "{text}");
         }
         let error = parsed("pool sqlite").unwrap_err().to_string();

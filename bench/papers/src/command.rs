@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{ReportError, while_doing};
 use crate::papers::{PATH, Papers};
 use crate::report::Report;
-use crate::session::{Session, keep, replace};
+use crate::session::{Earlier, Session, keep, replace};
 use crate::{html, markdown};
 
 /// A report to be made.
@@ -15,8 +15,8 @@ pub struct Request {
     pub suites: Vec<String>,
     /// The steps of a quick run alone, with few repetitions.
     pub quick: bool,
-    /// Nothing of an earlier run counts.
-    pub fresh: bool,
+    /// Which steps of earlier runs count.
+    pub earlier: Earlier,
     /// The source tree; without, the one that the current directory is in.
     pub source: Option<PathBuf>,
     /// The report's directory, which is made.
@@ -35,7 +35,7 @@ pub fn make(request: &Request, tell: &mut dyn FnMut(&str)) -> Result<Report, Rep
     let create = format!("cannot create {}", request.out.display());
     std::fs::create_dir_all(&request.out).map_err(while_doing(create.as_str()))?;
     let out = request.out.canonicalize().map_err(while_doing(create))?;
-    let session = Session { source, out: out.clone(), fresh: request.fresh };
+    let session = Session { source, out: out.clone(), earlier: request.earlier };
     let done = session.run(&plan, tell)?;
     let report = Report::new(&papers, &done, request.quick);
     keep(&out.join("results.json"), &report)?;
@@ -70,7 +70,7 @@ mod tests {
         let request = Request {
             suites: Vec::new(),
             quick: true,
-            fresh: false,
+            earlier: Earlier::default(),
             source: Some(folder.path().to_owned()),
             out: folder.path().join("report"),
         };
@@ -86,7 +86,7 @@ mod tests {
         let request = Request {
             suites: vec!["dice".to_owned()],
             quick: true,
-            fresh: false,
+            earlier: Earlier::default(),
             source: None,
             out: folder.path().join("report"),
         };

@@ -209,8 +209,8 @@ fn steps(report: &Report) -> Markup {
                                 td { (format!("{:.0} %", step.others * 100.0)) }
                                 td { (step.numbers) }
                                 td class="told" {
-                                    @if let Some(why) = &step.failed { span class="bad" { "failed: " (why) } }
-                                    (step.missing.join("; "))
+                                    @if let Some(why) = &step.failed { span class="bad" { "failed: " (why) } " " }
+                                    (step.remarks().join("; "))
                                 }
                             }
                         }

@@ -1,5 +1,8 @@
 //! The machine of a run, and how much of it others used meanwhile.
 
+use std::time::{Duration, Instant};
+
+use rustix::process::{WaitOptions, getpid, set_child_subreaper, wait};
 use serde::{Deserialize, Serialize};
 
 /// What the numbers of a run are of.
@@ -77,15 +80,43 @@ impl Account {
         Some(Account { used, whole: used + idle, children })
     }
 
+    /// What children that have ended used since, in ticks.
+    #[must_use]
+    pub fn children_ticks_since(self, before: Account) -> u64 {
+        self.children.saturating_sub(before.children)
+    }
+
     /// Which part of the machine others used since, from 0 to 1.
     #[must_use]
     pub fn others_since(self, before: Account) -> f64 {
         let whole = self.whole.saturating_sub(before.whole);
         let used = self.used.saturating_sub(before.used);
-        let children = self.children.saturating_sub(before.children);
+        let children = self.children_ticks_since(before);
         match whole {
             0 => 0.0,
             whole => used.saturating_sub(children) as f64 / whole as f64,
+        }
+    }
+}
+
+/// Makes this process the parent of what its children leave behind, whose time counts then: a
+/// browser that is killed does not wait for its own processes. Where the kernel refuses this, they
+/// are taken for other programs.
+pub fn adopt_orphans() {
+    let _ = set_child_subreaper(Some(getpid()));
+}
+
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Waits until everything adopted has ended, but no longer than `patience`. No other thread may
+/// have a child, because its status would be lost here. What goes on is counted when it ends.
+pub fn collect_orphans(patience: Duration) {
+    let end = Instant::now() + patience;
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) => {}
+            Ok(None) if Instant::now() < end => std::thread::sleep(PAUSE),
+            Ok(None) | Err(_) => return,
         }
     }
 }

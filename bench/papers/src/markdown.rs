@@ -49,12 +49,8 @@ fn write_report(out: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(out, "## Steps\n\n| step | runs | seconds | others had | numbers | |")?;
     writeln!(out, "|---|---:|---:|---:|---:|---|")?;
     for step in &report.steps {
-        let told: Vec<String> = step
-            .failed
-            .iter()
-            .map(|why| format!("failed: {why}"))
-            .chain(step.missing.clone())
-            .collect();
+        let failed = step.failed.iter().map(|why| format!("failed: {why}"));
+        let remarks: Vec<String> = failed.chain(step.remarks()).collect();
         writeln!(
             out,
             "| {} | {} | {:.0} | {:.0} % | {} | {} |",
@@ -63,7 +59,7 @@ fn write_report(out: &mut String, report: &Report) -> std::fmt::Result {
             step.seconds,
             step.others * 100.0,
             step.numbers,
-            cell(&told.join("; "))
+            cell(&remarks.join("; "))
         )?;
     }
     Ok(())

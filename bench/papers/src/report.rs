@@ -20,7 +20,7 @@ const FIRM_OTHERS: f64 = 0.10;
 pub struct Report {
     /// The machine of the last step.
     pub machine: Machine,
-    /// The source of the last step.
+    /// The source of most steps.
     pub source: String,
     /// When the first and the last step began, in seconds since 1970.
     pub between: (u64, u64),
@@ -51,6 +51,17 @@ pub struct StepLine {
     pub missing: Vec<String>,
     /// Why there is nothing.
     pub failed: Option<String>,
+    /// The source that it was built from, if that is not the report's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+}
+
+impl StepLine {
+    /// Which peers took no part, and of which source it is, if that is another one.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let source = self.source.iter().map(|source| format!("source {source}"));
+        self.missing.iter().cloned().chain(source).collect()
+    }
 }
 
 /// A paper of the report.
@@ -156,6 +167,7 @@ impl Report {
         }
         let times = || done.iter().map(|done| done.at);
         let last = done.last();
+        let source = most_frequent(done.iter().map(|done| done.source.as_str()));
         let parts = papers.paper.iter().filter_map(|paper| {
             let of_run = |exhibit: &&Exhibit| {
                 exhibit.row.iter().any(|row| done.iter().any(|done| done.suite == row.suite))
@@ -175,10 +187,10 @@ impl Report {
         });
         Report {
             machine: last.map_or_else(Machine::here, |done| done.machine.clone()),
-            source: last.map_or_else(String::new, |done| done.source.clone()),
+            source: source.to_owned(),
             between: (times().min().unwrap_or(0), times().max().unwrap_or(0)),
             quick,
-            steps: done.iter().map(step_line).collect(),
+            steps: done.iter().map(|done| step_line(done, source)).collect(),
             papers: parts.collect(),
             suites,
         }
@@ -216,7 +228,20 @@ fn meets(goal: &str, value: f64) -> Option<bool> {
     }
 }
 
-fn step_line(done: &Done) -> StepLine {
+/// The word that is there most often; of several the first.
+fn most_frequent<'a>(words: impl Iterator<Item = &'a str> + Clone) -> &'a str {
+    let count = |word: &str| words.clone().filter(|other| *other == word).count();
+    let mut most = ("", 0);
+    for word in words.clone() {
+        let count = count(word);
+        if count > most.1 {
+            most = (word, count);
+        }
+    }
+    most.0
+}
+
+fn step_line(done: &Done, source: &str) -> StepLine {
     StepLine {
         name: done.step.clone(),
         seconds: done.seconds,
@@ -225,6 +250,7 @@ fn step_line(done: &Done) -> StepLine {
         numbers: done.measured.len(),
         missing: done.missing.clone(),
         failed: done.failed.clone(),
+        source: (done.source != source).then(|| done.source.clone()),
     }
 }
 
@@ -399,7 +425,7 @@ pub(crate) mod tests {
         row = [{ label = "a", published_text = "up to 2", unit = "x", suite = "trace", key = "a" }]
     "#;
 
-    pub(crate) fn sample(flush_s: f64, others: f64) -> Report {
+    fn sample_done(flush_s: f64, others: f64) -> Done {
         let measured = |median: f64, goal: Option<&str>| Measured {
             median: Some(median),
             min: Some(median / 2.0),
@@ -408,7 +434,7 @@ pub(crate) mod tests {
             unit: "s".to_owned(),
             goal: goal.map(str::to_owned),
         };
-        let done = Done {
+        Done {
             step: "pool/flush".to_owned(),
             suite: "pool".to_owned(),
             runs: 15,
@@ -424,7 +450,11 @@ pub(crate) mod tests {
             notes: Vec::new(),
             missing: Vec::new(),
             failed: None,
-        };
+        }
+    }
+
+    pub(crate) fn sample(flush_s: f64, others: f64) -> Report {
+        let done = sample_done(flush_s, others);
         let failed = Done {
             step: "trace".to_owned(),
             suite: "trace".to_owned(),
@@ -455,6 +485,20 @@ pub(crate) mod tests {
         let exhibit = &worse.papers[0].exhibits[0];
         assert_eq!(exhibit.verdict, Verdict::Partly);
         assert_eq!(exhibit.sentence, "It does not. (1 of 2 rows.)");
+    }
+
+    /// A step of another source than most says so.
+    #[test]
+    fn source_is_that_of_most_steps() {
+        assert_eq!(most_frequent(["b", "a", "c", "a"].into_iter()), "a");
+        assert_eq!(most_frequent(["b", "a"].into_iter()), "b");
+        assert_eq!(most_frequent(std::iter::empty()), "");
+        let done = |source: &str| Done { source: source.to_owned(), ..sample_done(0.013, 0.01) };
+        let all = [done("new"), done("old"), done("old")];
+        let report = Report::new(&Papers::parse(TABLE).unwrap(), &all, false);
+        assert_eq!(report.source, "old");
+        let remarks: Vec<Vec<String>> = report.steps.iter().map(StepLine::remarks).collect();
+        assert_eq!(remarks, [vec!["source new".to_owned()], vec![], vec![]]);
     }
 
     /// Numbers of a busy machine are shown, and never called firm.

@@ -9,13 +9,16 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ReportError, while_doing};
-use crate::machine::{Account, Machine};
+use crate::machine::{Account, Machine, adopt_orphans, collect_orphans};
 use crate::papers::Step;
+
+/// How long what a step left behind may take to end, to be counted with it.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// One measurement of a step, as the suite prints it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,8 +73,22 @@ pub struct Session {
     pub source: PathBuf,
     /// Where the report goes.
     pub out: PathBuf,
-    /// Nothing of an earlier run counts.
-    pub fresh: bool,
+    /// Which steps of earlier runs count.
+    pub earlier: Earlier,
+}
+
+/// Which steps of earlier runs into the same directory count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Earlier {
+    /// None.
+    Never,
+    /// Those of the same source.
+    #[default]
+    OfThisSource,
+    /// Those of any source; the report names the source of each that is of another one than most.
+    OfAnySource,
+    /// All, with as many repetitions as they had, also those that failed; and nothing is measured.
+    Only,
 }
 
 impl Session {
@@ -92,6 +109,10 @@ impl Session {
             .iter()
             .map(|(step, runs)| Ok((step, *runs, self.earlier(step, *runs, &source)?)))
             .collect::<Result<_, ReportError>>()?;
+        if self.earlier == Earlier::Only {
+            return Ok(open.into_iter().filter_map(|(.., done)| done).collect());
+        }
+        adopt_orphans();
         self.build(open.iter().filter(|(.., done)| done.is_none()).map(|(step, ..)| *step), tell)?;
         for (number, (step, runs, earlier)) in open.into_iter().enumerate() {
             let head = format!("[{}/{}] {}", number + 1, plan.len(), step.name());
@@ -119,7 +140,7 @@ impl Session {
     /// What an earlier run left of a step, if it still counts.
     fn earlier(&self, step: &Step, runs: u32, source: &str) -> Result<Option<Done>, ReportError> {
         let path = self.out.join("steps").join(file_name(step));
-        if self.fresh {
+        if self.earlier == Earlier::Never {
             return Ok(None);
         }
         let bytes = match fs::read(&path) {
@@ -128,8 +149,9 @@ impl Session {
         };
         let done: Done = serde_json::from_slice(&bytes)
             .map_err(|error| ReportError::Earlier { path, reason: error.to_string() })?;
-        let counts = done.failed.is_none() && done.runs >= runs && done.source == source;
-        Ok(counts.then_some(done))
+        let is_of_source = self.earlier != Earlier::OfThisSource || done.source == source;
+        let is_whole = done.failed.is_none() && done.runs >= runs;
+        Ok((self.earlier == Earlier::Only || is_whole && is_of_source).then_some(done))
     }
 
     /// Builds the suites once, so that no step waits for a compiler.
@@ -170,10 +192,13 @@ impl Session {
         if let Some(section) = &step.section {
             command.args(["--only", section]);
         }
+        // What the build or an earlier step left is not of this one.
+        collect_orphans(Duration::ZERO);
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let (before, start) = (Account::now(), Instant::now());
         let output = command.stderr(Stdio::piped()).output();
         let seconds = start.elapsed().as_secs_f64();
+        collect_orphans(PATIENCE);
         let others =
             before.zip(Account::now()).map_or(1.0, |(before, now)| now.others_since(before));
         let (found, failed) = match output {
@@ -350,7 +375,7 @@ mod tests {
         let mut session = Session {
             source: folder.path().to_owned(),
             out: folder.path().to_owned(),
-            fresh: false,
+            earlier: Earlier::default(),
         };
         let path = session.steps().unwrap().join(file_name(&step()));
         assert_eq!(path.file_name().unwrap(), "pool.flush.json");
@@ -374,12 +399,19 @@ mod tests {
         assert!(session.earlier(&step(), 3, "a").unwrap().is_some());
         assert_eq!(session.earlier(&step(), 6, "a").unwrap(), None);
         assert_eq!(session.earlier(&step(), 5, "b").unwrap(), None);
+        session.earlier = Earlier::OfAnySource;
+        assert!(session.earlier(&step(), 5, "b").unwrap().is_some());
+        session.earlier = Earlier::Only;
+        let other = Step { section: None, ..step() };
+        let found = session.run(&[(step(), 5), (other, 5)], &mut |_| {}).unwrap();
+        assert_eq!(found, std::slice::from_ref(&done), "what was not measured is not");
+        session.earlier = Earlier::OfThisSource;
         keep(&path, &Done { failed: Some("no disk".to_owned()), ..done }).unwrap();
         assert_eq!(session.earlier(&step(), 5, "a").unwrap(), None);
         fs::write(&path, "{").unwrap();
         let error = session.earlier(&step(), 5, "a").unwrap_err().to_string();
         assert!(error.contains("--fresh"), "{error}");
-        session.fresh = true;
+        session.earlier = Earlier::Never;
         assert_eq!(session.earlier(&step(), 5, "a").unwrap(), None);
     }
 }
