@@ -90,7 +90,7 @@ impl Arguments {
             let text = "name one suite, or write a report with --out DIRECTORY";
             return complain(ErrorKind::WrongNumberOfValues, text);
         };
-        let has_sections = !matches!(suite, Suite::Slice | Suite::Persistency | Suite::Slow);
+        let has_sections = !matches!(suite, Suite::Slice | Suite::Persistency);
         if arguments.only.is_some() && !has_sections {
             let text = "this suite has no sections; leave out --only";
             return complain(ErrorKind::ArgumentConflict, text);
@@ -159,7 +159,9 @@ fn play_role() -> Option<io::Result<()>> {
     let words: Vec<String> = words.collect();
     match role.as_str() {
         applet::PEER => Some(applet::play(words.first().map_or("", String::as_str))),
+        programs::SPELL_CHECK => Some(programs::check_texts(&words)),
         trace::TIMED => Some(trace::timed(&words)),
+        trace::NULL_CALLS => Some(trace::make_null_calls(&words)),
         #[cfg(feature = "pages")]
         holdfast_bench::pages::READER => Some(holdfast_bench::pages::play(&words)),
         #[cfg(feature = "sqlite")]
@@ -191,7 +193,7 @@ fn run(arguments: &Arguments) -> io::Result<Outcome> {
         #[cfg(feature = "pages")]
         Suite::Pages => holdfast_bench::pages::run(runs, only, progress),
         #[cfg(feature = "slow-memory")]
-        Suite::Slow => holdfast_bench::slow::run(runs, progress),
+        Suite::Slow => holdfast_bench::slow::run(runs, only, progress),
         #[cfg(feature = "sqlite")]
         Suite::Sqlite => holdfast_bench::sqlite::run(runs, only, progress),
         #[cfg(not(all(feature = "pages", feature = "slow-memory", feature = "sqlite")))]

@@ -13,12 +13,16 @@ mod compress;
 mod job;
 mod mail;
 mod sequences;
+#[cfg_attr(not(feature = "slow-memory"), allow(dead_code, reason = "the suite slow needs it"))]
+pub(crate) mod slow_memory;
 mod spellcheck;
 
 use std::io;
 
 use crate::report::Outcome;
 use crate::section;
+
+pub use slow_memory::{SPELL_CHECK, check_texts};
 
 /// A part of the suite.
 type Section = (&'static str, fn(usize, &mut Outcome) -> io::Result<()>);

@@ -1,5 +1,5 @@
-//! The suite `slow`: the model of slow memory against known delays, and what transactions and reads
-//! cost on media like it. `bench/README.md` says what each key means.
+//! The suite `slow`: the model of slow memory against known delays, reads on media like it, and the
+//! programs of the first paper with their heap there. `bench/README.md` says what each key means.
 //!
 //! Invariant: the model is that of memory as it is whenever a section begins and ends.
 //!
@@ -16,7 +16,9 @@ use holdfast_persist::{LINE_BYTES, ReadCache, SlowMemory, drain, write_back};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::programs::slow_memory::{self, Medium};
 use crate::report::{Goal, Outcome};
+use crate::section;
 use crate::stats::Series;
 
 /// The known delay: what it is configured to, and the goal for the median, which leaves a fifth for
@@ -29,21 +31,21 @@ const FLUSHES: usize = 1000;
 const CHAIN_LINES: usize = 1 << 20;
 const STEPS: usize = 100_000;
 
-/// Runs the suite; `progress` gets the name of each step.
+/// A part of the suite.
+type Section = (&'static str, fn(usize, &mut Outcome) -> io::Result<()>);
+
+const SECTIONS: [Section; 3] = [("delays", known_delays), ("reads", reads), ("programs", programs)];
+
+/// Runs the suite, or the section with the name `only`; `progress` gets the name of each step.
 ///
 /// # Errors
-/// None at present.
-pub fn run(runs: usize, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
-    let mut outcome = Outcome::default();
-    progress("known delays");
-    known_delays(&mut outcome);
-    progress("reads");
-    reads(runs, &mut outcome);
-    SlowMemory::DRAM.emulate();
-    Ok(outcome)
+/// When there is no such section, or a program fails.
+pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
+    let chosen = section::chosen(&SECTIONS, only)?;
+    section::run(chosen, progress, |section, outcome| section(runs, outcome))
 }
 
-fn known_delays(outcome: &mut Outcome) {
+fn known_delays(_runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let memory = vec![0_u8; (FLUSHES + 1) * LINE_BYTES];
     let first = memory.as_ptr().wrapping_add(memory.as_ptr().align_offset(LINE_BYTES));
     let flushes = || -> Series {
@@ -66,12 +68,23 @@ fn known_delays(outcome: &mut Outcome) {
     model(0, KNOWN_NS).emulate();
     outcome.add("slow_drain_500_ns", Some(drains()), "ns", Some(Goal::AtMost(KNOWN_MOST_NS)));
     SlowMemory::DRAM.emulate();
+    Ok(())
 }
 
 fn ns(work: impl FnOnce()) -> f64 {
     let started = Instant::now();
     work();
     started.elapsed().as_nanos() as f64
+}
+
+fn programs(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let medium = |name, memory: SlowMemory| Medium {
+        name,
+        read_ns: memory.read_ns_per_line,
+        write_ns: memory.write_ns_per_line,
+    };
+    let media = [medium("pcm", SlowMemory::PCM), medium("optane", SlowMemory::OPTANE)];
+    slow_memory::run(runs, &media, outcome)
 }
 
 /// A line that leads to another one.
@@ -81,7 +94,7 @@ struct Link(usize);
 
 /// Follows a chain through all of 64 MiB, in an order that no prefetcher finds, telling the
 /// modelled cache of every step.
-fn reads(runs: usize, outcome: &mut Outcome) {
+fn reads(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let chain = chain();
     let media = [
         ("slow_read_dram_ns", SlowMemory::DRAM),
@@ -108,6 +121,7 @@ fn reads(runs: usize, outcome: &mut Outcome) {
         outcome.add(key, Some(series), "ns", None);
     }
     outcome.add("slow_read_missed_pct", Some(misses), "%", None);
+    Ok(())
 }
 
 /// One cycle through all lines (Sattolo's shuffle).

@@ -18,15 +18,25 @@ use crate::stats::Series;
 use ground::{Ground, Work};
 use tools::{BPF, PTRACE, STRACE, STRACE_COUNTS, TOOLS, Tool, UNTRACED};
 
+pub use ground::{NULL_CALLS, make_null_calls};
 pub use tools::{TIMED, timed};
 
 /// A part of the suite, which measures keys that begin with its name.
 type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 5] =
-    [("dd", dd), ("find", find), ("make", make), ("events", events), ("attach", attach)];
+const SECTIONS: [Section; 6] = [
+    ("dd", dd),
+    ("null_call", null_call),
+    ("find", find),
+    ("make", make),
+    ("events", events),
+    ("attach", attach),
+];
 /// Calls of the program that nothing may be lost of, twice this: each reads and writes.
 const MILLION_HALVED: u32 = 500_000;
+/// So many calls that do nothing, that the start and end of the process count for less than a
+/// nanosecond of each.
+const NULL_CALL_COUNT: u32 = 3_000_000;
 /// Tracers that stop a program at each call have a program with fewer calls.
 const FEW: u32 = 20_000;
 
@@ -109,6 +119,27 @@ fn dd(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     outcome.add("ptrace_vs_strace", slow.ratio(PTRACE, STRACE), "x", Some(Goal::AtMost(1.0)));
     let counting = slow.ratio(PTRACE, STRACE_COUNTS);
     outcome.add("ptrace_vs_strace_c", counting, "x", Some(Goal::AtMost(1.0)));
+    Ok(())
+}
+
+/// What tracers in the kernel add to a call that does nothing, where tables alone are wanted.
+fn null_call(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let work = ground.null_calls(NULL_CALL_COUNT);
+    let tools = tools(ground, &work, |tool| !tool.stops_the_program, outcome);
+    let times = times(ground, &work, runs, &tools)?;
+    let Some(untraced) = times.of(UNTRACED) else { return Ok(()) };
+    let per_call = |ms: f64| ms * 1e6 / f64::from(NULL_CALL_COUNT);
+    for tool in tools.iter().filter(|tool| tool.name != UNTRACED) {
+        let added = times.of(tool.name).map(|traced| {
+            let pairs = traced.values().iter().zip(untraced.values());
+            pairs.map(|(traced, untraced)| per_call(traced - untraced)).collect()
+        });
+        match tool.name {
+            BPF => outcome.add("trace_null_call_added_ns", added, "ns", Some(Goal::AtMost(110.0))),
+            _ => outcome.add(format!("null_call_added_ns_{}", tool.key), added, "ns", None),
+        }
+    }
+    outcome.add("null_call_untraced_ns", Some(untraced.map(per_call)), "ns", None);
     Ok(())
 }
 

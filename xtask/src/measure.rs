@@ -68,6 +68,14 @@ pub(crate) struct Arguments {
     pub(crate) options: Vec<String>,
 }
 
+impl Arguments {
+    /// Whether a section is to run: the one that is named, or all.
+    fn wants_section(&self, section: &str) -> bool {
+        let named = self.options.iter().skip_while(|option| *option != "--only").nth(1);
+        named.is_none_or(|named| named == section)
+    }
+}
+
 /// Builds what the suite needs, and runs it.
 pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let mut program = match arguments.suite {
@@ -97,7 +105,10 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> 
             command.env("CARGO_TARGET_DIR", &workspace.target);
             command
         }
-        Suite::Programs => with_programs(workspace)?,
+        Suite::Programs => with_programs(workspace, &[])?,
+        Suite::Slow if arguments.wants_section("programs") => {
+            with_programs(workspace, &["--features", "slow-memory"])?
+        }
         Suite::Slow => bench_with(workspace, &["--features", "slow-memory"])?,
         Suite::Sqlite => with_vfs(workspace)?,
         Suite::Trace => {
@@ -183,10 +194,10 @@ fn with_cuba(workspace: &Workspace) -> Result<Command> {
 
 /// Builds the programs of the first paper, and the command that runs them, and gets the files that
 /// one of them compresses, if they can be had.
-fn with_programs(workspace: &Workspace) -> Result<Command> {
+fn with_programs(workspace: &Workspace, options: &[&str]) -> Result<Command> {
     applets::build(workspace, &PROGRAMS.map(str::to_owned))?;
     let programs = release::build(workspace, &[release::COMMAND])?;
-    let mut command = bench_with(workspace, &[])?;
+    let mut command = bench_with(workspace, options)?;
     command
         .env("HOLDFAST_APPLETS", workspace.applets())
         .env("HOLDFAST_PROGRAM", programs.join("holdfast"));

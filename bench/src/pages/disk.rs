@@ -167,8 +167,8 @@ impl Bench<'_> {
 /// Copies a page, and what else its package has and is no page, unless it is there.
 fn copy_with_resources(page: &Page, site: &Path) -> io::Result<()> {
     let path = Path::new(page.path);
-    // `usr/share/doc/NAME` and the like is a package; an article has nothing beside it.
-    let package: PathBuf = path.components().take(4).collect();
+    // `usr/share/doc/NAME`, or `usr/share/NAME`, is a package; an article has nothing beside it.
+    let package: PathBuf = path.parent().unwrap_or(path).components().take(4).collect();
     if path.starts_with("usr") && !site.join(&package).exists() {
         copy(&list::site().join(&package), &site.join(&package))?;
     }

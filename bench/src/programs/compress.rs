@@ -36,23 +36,35 @@ const STORAGES: [Storage; 6] = [
     Storage::Ideal,
 ];
 
-pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    let Some(folder) = std::env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_dir())
-    else {
+/// The folder with the files; where there is none, that is said.
+pub(super) fn folder(outcome: &mut Outcome) -> Option<PathBuf> {
+    let folder = std::env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_dir());
+    if folder.is_none() {
         outcome.missing.push(format!(
             "files of a cache: `cargo xtask bench programs` gets them from apt and npm, or {VARIABLE} names a folder \
              with a folder for each source"
         ));
-        return Ok(());
-    };
-    let ground = Ground::new()?;
-    let mix = chosen(&folder)?;
+    }
+    folder
+}
+
+/// Copies files to where the program takes them from, and into the heap; returns how many bytes
+/// they have.
+pub(super) fn load(ground: &Ground, mix: &[PathBuf]) -> io::Result<u64> {
     let mut bytes = 0;
     for (number, path) in mix.iter().enumerate() {
         bytes += fs::copy(path, ground.files().join(format!("file-{number:04}")))?;
     }
+    import(ground, mix.len())?;
+    Ok(bytes)
+}
+
+pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let Some(folder) = folder(outcome) else { return Ok(()) };
+    let ground = Ground::new()?;
+    let mix = chosen(&folder)?;
+    let bytes = load(&ground, &mix)?;
     outcome.note(format!("compress: {} files, {:.0} MB", mix.len(), bytes as f64 / 1e6));
-    import(&ground, mix.len())?;
     for sandbox in [Sandbox::Wasm, Sandbox::Native] {
         let files = ground.files();
         let arguments = ["compress", "--count", COUNT];
@@ -125,7 +137,7 @@ fn import(ground: &Ground, count: usize) -> io::Result<()> {
 }
 
 /// [`FILES`] files of the sources below a folder, in equal parts where there are enough.
-fn chosen(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn chosen(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut sources: Vec<PathBuf> =
         fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     sources.sort();

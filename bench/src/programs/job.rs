@@ -128,6 +128,11 @@ impl Ground {
         Ok(Ground { scratch: Scratch::new(programs)?, wasm, native })
     }
 
+    /// The home and the files.
+    pub(super) fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
     /// The directory of files, in memory.
     pub(super) fn files(&self) -> PathBuf {
         self.scratch.files()

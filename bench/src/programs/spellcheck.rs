@@ -23,9 +23,15 @@ const VARIABLE: &str = "HOLDFAST_WORD_LISTS";
 const TEXTS: &str = "HOLDFAST_CACHE_FILES";
 const DICTIONARIES: usize = 16;
 const TEXT_BYTES: usize = 16_000_000;
+const TEXTS_CHECKED: usize = 4;
 const HEAP: &str = "words";
 
-pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+/// The folders with dictionaries, and with the sources of texts; where one is not there, that is
+/// said.
+///
+/// # Errors
+/// There are other dictionaries than the suite's.
+pub(super) fn folders(outcome: &mut Outcome) -> io::Result<Option<(PathBuf, PathBuf)>> {
     let folder = |variable| {
         std::env::var_os(variable).map(PathBuf::from).filter(|path: &PathBuf| path.is_dir())
     };
@@ -34,7 +40,7 @@ pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
             "dictionaries and texts: `cargo xtask bench programs` gets them from apt, or {VARIABLE} and {TEXTS} name \
              folders"
         ));
-        return Ok(());
+        return Ok(None);
     };
     let count = fs::read_dir(&lists)?.count();
     if count != DICTIONARIES {
@@ -43,8 +49,13 @@ pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
             lists.display()
         )));
     }
+    Ok(Some((lists, sources)))
+}
+
+pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let Some((lists, sources)) = folders(outcome)? else { return Ok(()) };
     let scratch = Scratch::new(Programs::find()?)?;
-    let texts = texts(&scratch, &sources)?;
+    let texts = texts(&scratch, &sources, TEXTS_CHECKED, TEXT_BYTES)?;
     let applet = scratch.programs().applet("spellcheck")?;
     let job = Job { scratch: &scratch, applet: &applet, lists: &lists, texts: &texts };
     let answer = spell_check(job.parsed(&texts))?.out;
@@ -70,11 +81,11 @@ pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
 }
 
 #[derive(Clone, Copy)]
-struct Job<'a> {
-    scratch: &'a Scratch,
-    applet: &'a Path,
-    lists: &'a Path,
-    texts: &'a [PathBuf],
+pub(super) struct Job<'a> {
+    pub(super) scratch: &'a Scratch,
+    pub(super) applet: &'a Path,
+    pub(super) lists: &'a Path,
+    pub(super) texts: &'a [PathBuf],
 }
 
 impl Job<'_> {
@@ -90,7 +101,7 @@ impl Job<'_> {
     }
 
     /// The dictionaries into ordinary memory.
-    fn parsed(&self, texts: &[PathBuf]) -> Command {
+    pub(super) fn parsed(&self, texts: &[PathBuf]) -> Command {
         let mut command = self.command();
         self.with_lists(&mut command);
         command.args(["--", "--volatile", "--dict"]).arg(self.lists).args(texts);
@@ -98,7 +109,7 @@ impl Job<'_> {
     }
 
     /// The tables in the heap, which are built first if that is wanted.
-    fn kept(&self, builds: bool) -> Command {
+    pub(super) fn kept(&self, builds: bool) -> Command {
         let mut command = self.command();
         command.args(["--heap", HEAP, "--heap-size", "1GiB"]);
         if builds {
@@ -113,8 +124,13 @@ impl Job<'_> {
     }
 }
 
-/// Four texts of [`TEXT_BYTES`].
-fn texts(scratch: &Scratch, sources: &Path) -> io::Result<Vec<PathBuf>> {
+/// So many texts of so many bytes.
+pub(super) fn texts(
+    scratch: &Scratch,
+    sources: &Path,
+    count: usize,
+    bytes: usize,
+) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     collect(&sources.join("python3.11-doc"), &mut files)?;
     files.sort();
@@ -124,16 +140,16 @@ fn texts(scratch: &Scratch, sources: &Path) -> io::Result<Vec<PathBuf>> {
             sources.display()
         )));
     }
-    (0..4)
+    (0..count)
         .map(|number| {
-            let mut text = Vec::with_capacity(TEXT_BYTES + (1 << 20));
-            for path in files.iter().cycle().skip(number * files.len() / 4) {
-                if text.len() >= TEXT_BYTES {
+            let mut text = Vec::with_capacity(bytes + (1 << 20));
+            for path in files.iter().cycle().skip(number * files.len() / count) {
+                if text.len() >= bytes {
                     break;
                 }
                 text.extend(fs::read(path)?);
             }
-            text.truncate(TEXT_BYTES);
+            text.truncate(bytes);
             scratch.write(&format!("text-{number}.txt"), text)
         })
         .collect()

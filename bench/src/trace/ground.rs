@@ -8,6 +8,23 @@ use std::path::{Path, PathBuf};
 use holdfast_testkit::Programs;
 use tempfile::TempDir;
 
+/// The role of this program that makes calls which do nothing.
+pub const NULL_CALLS: &str = "trace-null-calls";
+
+/// The role [`NULL_CALLS`]: COUNT.
+///
+/// # Errors
+/// There is no count.
+pub fn make_null_calls(words: &[String]) -> io::Result<()> {
+    let count = words.first().and_then(|count| count.parse::<u32>().ok());
+    let count = count.ok_or_else(|| io::Error::other("say how many calls"))?;
+    for _ in 0..count {
+        // It reads a number that the kernel has at hand, and no library remembers it.
+        std::hint::black_box(rustix::process::getppid());
+    }
+    Ok(())
+}
+
 /// Files in a directory, and directories.
 const FILES: usize = 100;
 const DIRECTORIES: usize = 200;
@@ -54,6 +71,12 @@ impl Ground {
             &["dd", "if=/dev/zero", "of=/dev/null", "bs=1", &count, "status=none"],
             Some(last_cpu()),
         )
+    }
+
+    /// Calls that do nothing.
+    pub(super) fn null_calls(&self, count: u32) -> Work {
+        let (timer, count) = (self.timer.to_string_lossy(), count.to_string());
+        work("null_call", &[timer.as_ref(), NULL_CALLS, count.as_str()], Some(last_cpu()))
     }
 
     /// Looks at every file of a tree.
