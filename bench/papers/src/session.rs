@@ -292,7 +292,7 @@ fn file_name(step: &Step) -> String {
 }
 
 /// Writes a file so that it is whole or not there.
-pub(crate) fn keep(path: &Path, value: &impl Serialize) -> Result<(), ReportError> {
+fn keep(path: &Path, value: &impl Serialize) -> Result<(), ReportError> {
     let mut bytes = serde_json::to_vec_pretty(value).map_err(|error| ReportError::Io {
         what: format!("cannot write {}", path.display()),
         error: error.into(),
