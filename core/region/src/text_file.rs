@@ -6,13 +6,16 @@
 use std::fs::Metadata;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use holdfast_sys::file::{effective_user, private_options};
 use holdfast_sys::lock::{FileLock, LockOutcome};
 
 use crate::Storage;
+use crate::media::storage::replace_file;
+
+pub use crate::media::storage::StepError;
 
 /// Bits that let others write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -86,37 +89,10 @@ fn check(found: &Metadata) -> Result<(), ReadFault> {
     Ok(())
 }
 
-/// The step that failed, as a verb, and where.
-pub type StepError = (&'static str, PathBuf, io::Error);
-
 /// Replaces a file, durably. The caller holds the lock under which the file changes.
 ///
 /// # Errors
 /// [`StepError`]: the old file is there, or, if only its durability failed, the new one.
 pub fn replace(storage: &dyn Storage, path: &Path, text: &str) -> Result<(), StepError> {
-    let temporary = path.with_added_extension("tmp");
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    let at = |step: &'static str, path: &Path| {
-        let path = path.to_owned();
-        move |error| (step, path, error)
-    };
-    // A writer that died left it.
-    match storage.remove(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(at("remove", &temporary)(error));
-        }
-        _ => {}
-    }
-    let written = (|| {
-        let file = storage.create(&temporary).map_err(at("create", &temporary))?;
-        storage.write_at(&file, text.as_bytes(), 0).map_err(at("write", &temporary))?;
-        storage.sync(&file).map_err(at("make durable", &temporary))?;
-        storage.rename(&temporary, path).map_err(at("rename", &temporary))
-    })();
-    if written.is_err() {
-        // One that stays is removed by the next change.
-        let _ = storage.remove(&temporary);
-    }
-    written?;
-    storage.sync_directory(directory).map_err(at("make durable", directory))
+    replace_file(storage, path, &path.with_added_extension("tmp"), text.as_bytes())
 }

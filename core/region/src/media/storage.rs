@@ -4,13 +4,14 @@
 //! Reading, mapping and locking do not pass through here: they change nothing; neither do stores of
 //! programs to what they mapped, but that these are written back does. An implementation must not
 //! retry, reorder or merge steps; the callers' crash safety is argued step by step.
+//! [`replace_file`] is the order of steps that replaces an access table or a text file.
 
 #![forbid(unsafe_code)]
 
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use crate::media::view::FileView;
@@ -169,6 +170,51 @@ impl Storage for KernelStorage {
     fn available_bytes(&self, path: &Path) -> io::Result<u64> {
         Ok(holdfast_sys::file::space(path)?.available_bytes)
     }
+}
+
+/// The step that failed, as a verb, and where.
+pub type StepError = (&'static str, PathBuf, io::Error);
+
+/// Replaces a small file by one with these bytes, which is private to this user.
+///
+/// Atomic: the bytes are written to `temporary`, in the same directory, and renamed, so that a
+/// reader, and who comes after a crash, finds the old file or the new one, whole. Durable: the
+/// bytes are synced before the rename and the directory after it. The caller holds the lock under
+/// which the file changes; what a writer that died left at `temporary` is removed.
+///
+/// # Errors
+/// [`StepError`]: the old file is there, or, if the directory could not be synced, the new one,
+/// which a crash may still undo.
+pub(crate) fn replace_file(
+    storage: &dyn Storage,
+    path: &Path,
+    temporary: &Path,
+    bytes: &[u8],
+) -> Result<(), StepError> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let at = |step: &'static str, path: &Path| {
+        let path = path.to_owned();
+        move |error| (step, path, error)
+    };
+    // A writer that died left it.
+    match storage.remove(temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(at("remove", temporary)(error));
+        }
+        _ => {}
+    }
+    let written = (|| {
+        let file = storage.create(temporary).map_err(at("create", temporary))?;
+        storage.write_at(&file, bytes, 0).map_err(at("write", temporary))?;
+        storage.sync(&file).map_err(at("make durable", temporary))?;
+        storage.rename(temporary, path).map_err(at("rename", temporary))
+    })();
+    if written.is_err() {
+        // One that stays is removed by the next change.
+        let _ = storage.remove(temporary);
+    }
+    written?;
+    storage.sync_directory(directory).map_err(at("make durable", directory))
 }
 
 /// Whether the kernel says that there is no room, for this file system or this user.

@@ -16,7 +16,7 @@
 
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use holdfast_sys::file::{effective_user, private_options};
 use xxhash_rust::xxh3::xxh3_64;
@@ -24,7 +24,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::media::files::{grants_path, grants_temporary_path};
-use crate::media::storage::Storage;
+use crate::media::storage::{StepError, Storage, replace_file};
 use crate::name::RegionName;
 use crate::names::access::{Grant, Rights};
 use crate::names::key::KeyFingerprint;
@@ -163,31 +163,9 @@ pub(crate) fn write_table(
     name: &RegionName,
     uuid: [u8; 16],
     grants: &[Grant],
-) -> Result<(), (&'static str, PathBuf, io::Error)> {
+) -> Result<(), StepError> {
     let (path, temporary) = (grants_path(store, name), grants_temporary_path(store, name));
-    let at = |step: &'static str, path: &Path| {
-        let path = path.to_owned();
-        move |error| (step, path, error)
-    };
-    // A writer that died left it.
-    match storage.remove(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(at("remove", &temporary)(error));
-        }
-        _ => {}
-    }
-    let written = (|| {
-        let file = storage.create(&temporary).map_err(at("create", &temporary))?;
-        storage.write_at(&file, &encode(uuid, grants), 0).map_err(at("write", &temporary))?;
-        storage.sync(&file).map_err(at("make durable", &temporary))?;
-        storage.rename(&temporary, &path).map_err(at("rename", &temporary))
-    })();
-    if written.is_err() {
-        // One that stays is removed by the next change.
-        let _ = storage.remove(&temporary);
-    }
-    written?;
-    storage.sync_directory(store).map_err(at("make durable", store))
+    replace_file(storage, &path, &temporary, &encode(uuid, grants))
 }
 
 #[cfg(test)]
