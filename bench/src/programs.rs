@@ -18,6 +18,7 @@ pub(crate) mod slow_memory;
 mod spellcheck;
 
 use std::io;
+use std::path::PathBuf;
 
 use crate::report::Outcome;
 use crate::section;
@@ -46,6 +47,12 @@ const SECTIONS: [Section; 9] = [
 pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
     let chosen = section::chosen(&SECTIONS, only)?;
     section::run(chosen, progress, |section, outcome| section(runs, outcome))
+}
+
+/// The folder that an environment variable names; `None` if it is not set, or there is no such
+/// folder.
+pub(crate) fn folder(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_dir())
 }
 
 /// These programs take seconds and not milliseconds: so many rounds for this number of runs.

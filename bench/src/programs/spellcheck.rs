@@ -12,7 +12,7 @@ use std::process::Command;
 
 use holdfast_testkit::{Programs, Scratch};
 
-use super::rounds;
+use super::{folder, rounds};
 use crate::report::{Goal, Outcome};
 use crate::stats::Series;
 use crate::timing::spell_check;
@@ -32,9 +32,6 @@ const HEAP: &str = "words";
 /// # Errors
 /// There are other dictionaries than the suite's.
 pub(super) fn folders(outcome: &mut Outcome) -> io::Result<Option<(PathBuf, PathBuf)>> {
-    let folder = |variable| {
-        std::env::var_os(variable).map(PathBuf::from).filter(|path: &PathBuf| path.is_dir())
-    };
     let (Some(lists), Some(sources)) = (folder(VARIABLE), folder(TEXTS)) else {
         outcome.missing.push(format!(
             "dictionaries and texts: `cargo xtask bench programs` gets them from apt, or {VARIABLE} and {TEXTS} name \
