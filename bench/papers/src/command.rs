@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{ReportError, while_doing};
 use crate::papers::{PATH, Papers};
 use crate::report::Report;
-use crate::session::{Earlier, Session, replace};
+use crate::session::{Earlier, Session, keep, replace};
 use crate::{html, markdown};
 
 /// A report to be made.
@@ -38,21 +38,10 @@ pub fn make(request: &Request, tell: &mut dyn FnMut(&str)) -> Result<Report, Rep
     let session = Session { source, out: out.clone(), earlier: request.earlier };
     let done = session.run(&plan, tell)?;
     let report = Report::new(&papers, &done, request.quick);
-    // In one line: it is long, and for programs.
-    replace(&out.join("results.json"), &json(&report)?)?;
+    keep(&out.join("results.json"), &report)?;
     replace(&out.join("results.md"), markdown::markdown(&report).as_bytes())?;
     replace(&out.join("index.html"), html::page(&report).as_bytes())?;
     Ok(report)
-}
-
-/// The report for programs.
-fn json(report: &Report) -> Result<Vec<u8>, ReportError> {
-    let mut bytes = serde_json::to_vec(report).map_err(|error| ReportError::Io {
-        what: "cannot write results.json".to_owned(),
-        error: error.into(),
-    })?;
-    bytes.push(b'\n');
-    Ok(bytes)
 }
 
 /// The source tree: the named one, or the nearest one around the current directory.

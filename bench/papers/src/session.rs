@@ -291,9 +291,9 @@ fn file_name(step: &Step) -> String {
     format!("{}.json", step.name().replace('/', "."))
 }
 
-/// Writes a file so that it is whole or not there.
-fn keep(path: &Path, value: &impl Serialize) -> Result<(), ReportError> {
-    let mut bytes = serde_json::to_vec_pretty(value).map_err(|error| ReportError::Io {
+/// Writes a file of JSON, in one line because it is for programs, so that it is whole or not there.
+pub(crate) fn keep(path: &Path, value: &impl Serialize) -> Result<(), ReportError> {
+    let mut bytes = serde_json::to_vec(value).map_err(|error| ReportError::Io {
         what: format!("cannot write {}", path.display()),
         error: error.into(),
     })?;
@@ -301,7 +301,7 @@ fn keep(path: &Path, value: &impl Serialize) -> Result<(), ReportError> {
     replace(path, &bytes)
 }
 
-/// The same for bytes.
+/// The same for bytes of any kind.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ReportError> {
     let write = || {
         let folder = path.parent().unwrap_or(Path::new("."));
