@@ -96,8 +96,8 @@ pub(crate) struct Slot {
 pub(crate) const SLOT_BYTES: u32 = size_of::<Slot>() as u32;
 
 /// Start of the summary's root; behind it the filter's 8-byte cells and, if `listed` is not 0, the
-/// list: the end of each group of words (see [`group`]) as a number of entries, then the [`Listed`]
-/// words. See [`crate::summary`].
+/// list: the end of each group of words (those with the same [`key`]) as a number of entries, then
+/// the [`Listed`] words. See [`crate::summary`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SummaryHead {
@@ -105,7 +105,8 @@ pub(crate) struct SummaryHead {
     pub(crate) layout_version: u32,
     pub(crate) cell_count: u32,
     pub(crate) listed: u32,
-    pub(crate) reserved: u32,
+    /// Letters of a key.
+    pub(crate) key_letters: u32,
 }
 
 /// A word in the summary's list.
@@ -119,6 +120,9 @@ pub(crate) struct Listed {
 
 /// First bytes of a summary.
 pub(crate) const SUMMARY_MAGIC: [u8; 8] = *b"SPELLSUM";
+/// Layout of a summary. One of another version, which was that of the tables up to three, is made
+/// again.
+pub(crate) const SUMMARY_VERSION: u32 = 4;
 
 pub(crate) const SUMMARY_HEAD_BYTES: u32 = size_of::<SummaryHead>() as u32;
 
@@ -233,18 +237,24 @@ const LATIN_1_BASES: [u8; 32] = *b"aaaaaaaceeeeiiii\0nooooo\0ouuuuy\0s";
 /// See [`initial`].
 pub(crate) const INITIAL_OTHER: u32 = 1 << 26;
 
-/// First letters that are distinguished, see [`initial`].
-pub(crate) const INITIALS: u32 = 27;
-/// Lengths in bytes that are distinguished; longer ones count as the longest.
-const LENGTHS: u32 = 64;
-/// Groups of the summary's list.
-pub(crate) const GROUPS: u32 = 2 * INITIALS * LENGTHS;
+/// Classes of letters: 0 for the end of a word, then one for each bit of [`initial`].
+pub(crate) const CLASSES: u32 = 28;
+/// The class of all letters that have none of their own.
+pub(crate) const OTHER: u32 = CLASSES - 1;
 
-/// The group of words with letters that are not ASCII or without, with a first letter (from 0 to
-/// 26), and a length in bytes. Those of neighbouring lengths are neighbours.
+/// The class of each letter of a word.
 #[inline]
-pub(crate) fn group(wide: bool, initial: u32, length: u32) -> u32 {
-    (u32::from(wide) * INITIALS + initial) * LENGTHS + length.min(LENGTHS - 1)
+pub(crate) fn key_classes(word: &[u8]) -> impl Iterator<Item = u32> {
+    // A byte inside of a letter starts none.
+    let starts = (0..word.len()).filter(|at| word[*at] & 0xC0 != 0x80);
+    starts.map(|at| initial(&word[at..]).trailing_zeros() + 1)
+}
+
+/// The classes of the first so many letters of a word as one number, the first of them highest.
+#[inline]
+pub(crate) fn key(word: &[u8], letters: usize) -> u32 {
+    let mut classes = key_classes(word);
+    (0..letters).fold(0, |key, _| key * CLASSES + classes.next().unwrap_or(0))
 }
 
 /// The prefix that is stored before a word.
@@ -282,13 +292,15 @@ mod tests {
         }
     }
 
-    /// Groups are distinct, and groups of neighbouring lengths are adjacent.
+    /// A key has the first letters, without case and accents; a shorter word ends in zeros.
     #[test]
-    fn groups_are_distinct_and_ordered_by_length() {
-        assert_eq!(group(false, 0, 0), 0);
-        assert_eq!(group(true, INITIALS - 1, 255), GROUPS - 1);
-        assert_eq!(group(false, 4, 9), group(false, 4, 8) + 1);
-        assert_ne!(group(false, 5, 0), group(false, 4, 63));
+    fn keys_are_of_first_letters() {
+        let number = |classes: [u32; 3]| classes.iter().fold(0, |key, class| key * CLASSES + class);
+        assert_eq!(key(b"Abcde", 3), number([1, 2, 3]));
+        assert_eq!(key("\u{E9}t\u{E9}".as_bytes(), 3), number([5, 20, 5]));
+        assert_eq!(key("o'\u{3C9}".as_bytes(), 3), number([15, OTHER, OTHER]));
+        assert_eq!(key(b"zz", 3), number([26, 26, 0]));
+        assert_eq!(key(b"", 3), 0);
     }
 
     /// Letter sets ignore case and order and fit next to the length.

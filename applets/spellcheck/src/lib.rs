@@ -23,6 +23,7 @@ pub mod arena;
 pub mod builder;
 pub mod checker;
 pub mod command;
+mod descent;
 #[allow(unsafe_code)]
 pub mod dictionary;
 mod distance;

@@ -2,16 +2,18 @@
 //!
 //! Words at distance 1 with another first letter are found by looking up every word that an edit of
 //! the first letter makes; all others in a walk over the stored words with the same first letter.
-//! Only if that finds nothing, all stored words are walked over. Length and letters in a word's
-//! prefix rule out nearly every one without a look at its text.
+//! Only if that finds nothing, all stored words are walked over. Where there is a list by first
+//! letters, only its groups that can have near words are (see [`crate::descent`]). Length and
+//! letters in a word's prefix rule out nearly every one without a look at its text.
 //!
 //! Among the nearest the best is the one that looks most like it (see `Likeness`), then: same first
 //! letter, no capital that the word lacks, in more dictionaries, of the nearest length, first in
 //! the alphabet. Two words run together come last. What is found for a word depends on no other
 //! word of the text.
 
+use crate::descent::each_group;
 use crate::distance::{DISTANCE_MAX, LETTERS_MAX, distance};
-use crate::layout::{INITIALS, WIDE, group, initial, letters};
+use crate::layout::{WIDE, initial, letters};
 use crate::speller::{Case, Speller, titled, without_possessive};
 use crate::summary::List;
 
@@ -334,18 +336,15 @@ fn walk_list(
     target: &Target,
     wanted: &mut UnknownWord,
 ) {
-    for wide in [false, true] {
-        let bytes_max = target.bytes_max(wide);
-        let (shortest, longest) =
-            (target.length.saturating_sub(bytes_max), target.length + bytes_max);
-        for initial in (0..INITIALS).filter(|initial| initials >> initial & 1 != 0) {
-            for word in list.words(group(wide, initial, shortest), group(wide, initial, longest)) {
-                if target.may_be_near(word.prefix) {
-                    compare(speller, wanted, list.text(word));
-                }
-            }
+    let word = wanted.word.clone();
+    let limit =
+        |wanted: &UnknownWord| wanted.best.as_ref().map_or(DISTANCE_MAX, |it| it.0.distance);
+    each_group(list.groups, word.as_bytes(), initials, limit(wanted), |words| {
+        for word in words.iter().filter(|word| target.may_be_near(word.prefix)) {
+            compare(speller, wanted, list.text(word));
         }
-    }
+        limit(wanted)
+    });
 }
 
 #[inline(never)]

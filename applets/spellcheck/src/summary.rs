@@ -1,6 +1,6 @@
 //! A Bloom filter over the words of all tables, which tells with one look at eight bytes that none
 //! has a word (edits of an unknown word, capitals at the start of a sentence), and a list of all
-//! words by first letter and length, so that one that is like another is soon found.
+//! words by their first letters, so that one that is like another is soon found.
 //!
 //! Invariants:
 //! - A summary exists only while all tables are finished and have not changed since it was made: it
@@ -19,8 +19,8 @@ use crate::arena::{Address, Arena, Place};
 use crate::dictionary::stored_text;
 use crate::error::SpellError;
 use crate::layout::{
-    GROUPS, LAYOUT_VERSION, Listed, SUMMARY_HEAD_BYTES, SUMMARY_MAGIC, SummaryHead, WIDE,
-    filter_mask, first_slot, group, initial,
+    CLASSES, Listed, SUMMARY_HEAD_BYTES, SUMMARY_MAGIC, SUMMARY_VERSION, SummaryHead, filter_mask,
+    first_slot, key,
 };
 use crate::table::{Table, in_transaction};
 
@@ -31,6 +31,8 @@ const BITS_PER_WORD: u64 = 12;
 const CELL_BYTES: u32 = size_of::<u64>() as u32;
 const END_BYTES: u32 = size_of::<u32>() as u32;
 const LISTED_BYTES: u32 = size_of::<Listed>() as u32;
+/// Most letters that a key has.
+pub(crate) const KEY_LETTERS_MAX: usize = 4;
 
 /// What passes everything.
 static ALL: u64 = u64::MAX;
@@ -44,13 +46,21 @@ pub struct Summary<'arena> {
     arena: PhantomData<&'arena [u64]>,
 }
 
-/// All words by group.
+/// All words by their keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List<'arena> {
     place: Place,
-    /// For each group the number of entries up to its end.
-    ends: &'arena [u32],
-    words: &'arena [Listed],
+    pub(crate) groups: Groups<'arena>,
+}
+
+/// Words that have the same key stand together, in the order of keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Groups<'arena> {
+    /// Of how many letters keys are.
+    pub(crate) key_letters: usize,
+    /// For each key the number of words up to its last one.
+    pub(crate) ends: &'arena [u32],
+    pub(crate) words: &'arena [Listed],
 }
 
 impl<'arena> Summary<'arena> {
@@ -64,14 +74,17 @@ impl<'arena> Summary<'arena> {
         let list = (head.listed > 0).then(|| unsafe {
             List {
                 place,
-                ends: core::slice::from_raw_parts(
-                    ends(place, at, head.cell_count),
-                    GROUPS as usize,
-                ),
-                words: core::slice::from_raw_parts(
-                    listed(place, at, head.cell_count),
-                    head.listed as usize,
-                ),
+                groups: Groups {
+                    key_letters: head.key_letters as usize,
+                    ends: core::slice::from_raw_parts(
+                        ends(place, at, &head),
+                        key_count(head.key_letters) as usize,
+                    ),
+                    words: core::slice::from_raw_parts(
+                        listed(place, at, &head),
+                        head.listed as usize,
+                    ),
+                },
             }
         });
         let cells = place.pointer(cells_at(at)).cast();
@@ -93,13 +106,18 @@ impl<'arena> Summary<'arena> {
     }
 }
 
-impl<'arena> List<'arena> {
-    /// The words of groups that follow each other.
-    pub(crate) fn words(&self, first: u32, last: u32) -> &'arena [Listed] {
+impl<'arena> Groups<'arena> {
+    /// The words whose keys begin with this one, which lacks so many letters.
+    #[inline]
+    pub(crate) fn of(&self, key: u32, lacking: usize) -> &'arena [Listed] {
+        let below = CLASSES.pow(lacking as u32);
+        let (first, end) = (key * below, (key + 1) * below);
         let start = first.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
-        &self.words[start as usize..self.ends[last as usize] as usize]
+        &self.words[start as usize..self.ends[end as usize - 1] as usize]
     }
+}
 
+impl<'arena> List<'arena> {
     /// The text of a listed word.
     #[inline]
     pub(crate) fn text(&self, word: &Listed) -> &'arena [u8] {
@@ -112,12 +130,24 @@ fn cells_at(summary: Address) -> Address {
     summary + SUMMARY_HEAD_BYTES
 }
 
-fn ends(place: Place, summary: Address, cell_count: u32) -> *mut u32 {
-    place.pointer(cells_at(summary) + cell_count * CELL_BYTES).cast()
+fn ends(place: Place, summary: Address, head: &SummaryHead) -> *mut u32 {
+    place.pointer(cells_at(summary) + head.cell_count * CELL_BYTES).cast()
 }
 
-fn listed(place: Place, summary: Address, cell_count: u32) -> *mut Listed {
-    place.pointer(cells_at(summary) + cell_count * CELL_BYTES + GROUPS * END_BYTES).cast()
+fn listed(place: Place, summary: Address, head: &SummaryHead) -> *mut Listed {
+    let ends = key_count(head.key_letters) * END_BYTES;
+    place.pointer(cells_at(summary) + head.cell_count * CELL_BYTES + ends).cast()
+}
+
+fn key_count(letters: u32) -> u32 {
+    CLASSES.pow(letters)
+}
+
+/// Of how many letters keys are in a list of so many words: the more words, the more letters, so
+/// that a key has few words, and the keys' ends take less room than the words.
+fn key_letters(words: u32) -> u32 {
+    let fits = |letters: &u32| key_count(*letters) <= words;
+    (1..=KEY_LETTERS_MAX as u32).rev().find(fits).unwrap_or(1)
 }
 
 /// Address and head of the summary, if there is a sound one.
@@ -126,8 +156,9 @@ fn find<A: Arena>(arena: &A) -> Option<(Address, SummaryHead)> {
     // SAFETY: the root has at least as many bytes as a head, all of whose bit patterns are valid.
     let head = unsafe { arena.place().pointer(at).cast::<SummaryHead>().read() };
     let sound = head.magic == SUMMARY_MAGIC
-        && head.layout_version == LAYOUT_VERSION
+        && head.layout_version == SUMMARY_VERSION
         && head.cell_count > 0
+        && head.key_letters == key_letters(head.listed)
         && summary_bytes(head.cell_count, head.listed) == Some(bytes);
     sound.then_some((at, head))
 }
@@ -137,7 +168,8 @@ fn summary_bytes(cell_count: u32, listed: u32) -> Option<u32> {
     if listed == 0 {
         return Some(filter);
     }
-    filter.checked_add(GROUPS * END_BYTES)?.checked_add(listed.checked_mul(LISTED_BYTES)?)
+    let ends = key_count(key_letters(listed)) * END_BYTES;
+    filter.checked_add(ends)?.checked_add(listed.checked_mul(LISTED_BYTES)?)
 }
 
 /// Makes the summary of these tables, which must be all there are and finished, if the arena has
@@ -170,6 +202,13 @@ fn make<A: Arena>(
     list_count: u32,
 ) -> Result<(), SpellError> {
     let Some(bytes) = summary_bytes(cell_count, list_count) else { return Ok(()) };
+    let head = SummaryHead {
+        magic: SUMMARY_MAGIC,
+        layout_version: SUMMARY_VERSION,
+        cell_count,
+        listed: list_count,
+        key_letters: key_letters(list_count),
+    };
     in_transaction(arena, |arena| {
         remove(arena)?;
         let at = arena.create_root(SUMMARY_ROOT, bytes)?;
@@ -187,53 +226,48 @@ fn make<A: Arena>(
             // behind the cells.
             let (ends, words) = unsafe {
                 (
-                    core::slice::from_raw_parts_mut(ends(place, at, cell_count), GROUPS as usize),
                     core::slice::from_raw_parts_mut(
-                        listed(place, at, cell_count),
-                        list_count as usize,
+                        ends(place, at, &head),
+                        key_count(head.key_letters) as usize,
                     ),
+                    core::slice::from_raw_parts_mut(listed(place, at, &head), list_count as usize),
                 )
             };
-            fill(arena, tables, ends, words);
+            fill(arena, tables, head.key_letters as usize, ends, words);
         }
-        let head = SummaryHead {
-            magic: SUMMARY_MAGIC,
-            layout_version: LAYOUT_VERSION,
-            cell_count,
-            listed: list_count,
-            reserved: 0,
-        };
         // SAFETY: a fresh root, aligned to 16, with room for the head.
         unsafe { place.pointer(at).cast::<SummaryHead>().write(head) };
         Ok(())
     })
 }
 
-/// Sorts all words into their groups, by counting: `ends`, of zeroes, first counts each group's
-/// words, then has its start, which moves up to its end while the words are stored.
-fn fill<A: Arena>(arena: &A, tables: &[Table], ends: &mut [u32], words: &mut [Listed]) {
-    for_each_word(arena, tables, |group, _| ends[group as usize] += 1);
+/// Sorts all words by their keys, by counting: `ends`, of zeroes, first counts each key's words,
+/// then has the start of them, which moves up to their end while the words are stored.
+fn fill<A: Arena>(
+    arena: &A,
+    tables: &[Table],
+    key_letters: usize,
+    ends: &mut [u32],
+    words: &mut [Listed],
+) {
+    for_each_word(arena, tables, |text, _| ends[key(text, key_letters) as usize] += 1);
     let mut start = 0;
     for end in ends.iter_mut() {
         start += core::mem::replace(end, start);
     }
-    for_each_word(arena, tables, |group, word| {
-        let next = &mut ends[group as usize];
+    for_each_word(arena, tables, |text, word| {
+        let next = &mut ends[key(text, key_letters) as usize];
         words[*next as usize] = word;
         *next += 1;
     });
 }
 
-/// Calls `visit` with every word and its group.
-fn for_each_word<A: Arena>(arena: &A, tables: &[Table], mut visit: impl FnMut(u32, Listed)) {
+/// Calls `visit` with every word's text and with what a list has of it.
+fn for_each_word<A: Arena>(arena: &A, tables: &[Table], mut visit: impl FnMut(&[u8], Listed)) {
     for table in tables {
         for block in table.dictionary(arena).blocks() {
             for (prefix, word) in block.words() {
-                let initial = initial(block.text(word)).trailing_zeros();
-                visit(
-                    group(prefix >> 8 & WIDE != 0, initial, prefix & 0xFF),
-                    Listed { prefix, word },
-                );
+                visit(block.text(word), Listed { prefix, word });
             }
         }
     }
