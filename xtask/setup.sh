@@ -362,6 +362,32 @@ fetch_collection_to_measure() {
   done < <(awk '!/^#/ { print $2 }' "$list" | sort -u)
 }
 
+# lexbor's sources, for `cargo xtask bench pages`: the package of them for Python has them whole. Its index says where it is, and
+# what its sum is; pip would compile it. Nothing fails without them; the suite says what is missing.
+fetch_lexbor() {
+  local place=${CARGO_TARGET_DIR:-target}/lexbor folder
+  [ ! -d "$place/source" ] && command -v python3 >/dev/null || return 0
+  folder=$(mktemp -d)
+  mkdir -p "$place"
+  { python3 - selectolax 1.0.2 "$folder/package.tar.gz" <<'PROGRAM'
+import hashlib, html, re, sys, urllib.parse, urllib.request
+name, version, path = sys.argv[1:]
+index = f"https://pypi.org/simple/{name}/"
+with urllib.request.urlopen(index, timeout=60) as answer:
+    links = html.unescape(answer.read().decode())
+link, sum = re.search(f'href="([^"#]*/{name}-{version}[.]tar[.]gz)#sha256=([0-9a-f]*)', links).groups()
+with urllib.request.urlopen(urllib.parse.urljoin(index, link), timeout=60) as answer:
+    content = answer.read()
+if hashlib.sha256(content).hexdigest() != sum:
+    sys.exit(f"{link} has another sum than the index says")
+open(path, "wb").write(content)
+PROGRAM
+  } && tar -xzf "$folder/package.tar.gz" -C "$folder" --strip-components=1 &&
+    mv "$folder/lexbor/source" "$place/source" ||
+    printf 'warning: there are no sources of lexbor; it is not measured\n' >&2
+  rm -rf "$folder"
+}
+
 # Real pages of all sizes, for `cargo xtask bench pages`: those that its list names, where they lie in their packages, with the style
 # sheets, images and fonts of these, and of packages that they need. Nothing fails without them; the suite says which are missing.
 fetch_pages_to_measure() {

@@ -252,7 +252,7 @@ fn with_pages(workspace: &Workspace) -> Result<Command> {
         "-euo",
         "pipefail",
         "-c",
-        ". xtask/setup.sh; fetch_pages_to_measure; fetch_collection_to_measure",
+        ". xtask/setup.sh; fetch_pages_to_measure; fetch_collection_to_measure; fetch_lexbor",
     ]);
     run(get
         .env("CARGO_TARGET_DIR", &workspace.target)
@@ -262,6 +262,10 @@ fn with_pages(workspace: &Workspace) -> Result<Command> {
     run(build.args(["build", "--release", "-p", PAGE_PROGRAM]))?;
     let mut command = bench_with(workspace, &["--features", "pages"])?;
     command.env("HOLDFAST_PAGES", workspace.target.join("pages/site"));
+    let lexbor = workspace.target.join("lexbor/source");
+    if lexbor.is_dir() && std::env::var_os("LEXBOR_SOURCE").is_none() {
+        command.env("LEXBOR_SOURCE", lexbor);
+    }
     command.env("HOLDFAST_PAGE_PROGRAM", workspace.target.join("release").join(PAGE_PROGRAM));
     Ok(command)
 }
