@@ -78,8 +78,10 @@ pub(crate) const FIRST: u64 = BLOCK_BYTES as u64;
 const FIRST_AHEAD_BYTES: u64 = 12 << 10;
 const AHEAD_BYTES_MIN: u64 = 48 << 10;
 const AHEAD_BYTES_MAX: u64 = 4 << 20;
-/// Zeros are written so many bytes at a time.
-const ZEROS_AT_ONCE: u64 = 1 << 20;
+/// A call writes so many bytes at most. The kernel keeps what one call writes in folios as large as
+/// it can, and to write a part of a folio back it looks at each block of it: with folios of 2 MiB
+/// that is a tenth of what a commit of a few KiB takes, for as long as the log is there.
+const CALL_BYTES_MAX: usize = 64 << 10;
 /// A log that has grown larger is shortened when it is begun again.
 const KEPT_BYTES_MAX: u64 = 80 << 20;
 /// A long record is written in pieces of this size: the kernel brings one to the disk while the next
@@ -417,6 +419,15 @@ fn header(generation: Generation, owner: &Owner) -> [u8; BLOCK_BYTES] {
     header
 }
 
+/// Writes bytes, a call for each few; returns where they end.
+fn write_parts(file: &File, bytes: &[u8], mut at: u64) -> io::Result<u64> {
+    for part in bytes.chunks(CALL_BYTES_MAX) {
+        file.write_all_at(part, at)?;
+        at += part.len() as u64;
+    }
+    Ok(at)
+}
+
 /// Where the log of a database is.
 pub(crate) fn log_path(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
@@ -590,13 +601,13 @@ impl Log {
             // What another process wrote beyond what we know of is not to be cleared.
             self.refresh()?;
         }
-        self.file.write_all_at(&self.draft.head, at)?;
+        write_parts(&self.file, &self.draft.head, at)?;
         if end <= self.bytes {
             return Ok(());
         }
         let ahead = self.bytes.clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
         let (mut at, end) = (end, (end + ahead).next_multiple_of(FIRST));
-        let zeros = vec![0; ZEROS_AT_ONCE.min(end - at) as usize];
+        let zeros = vec![0; CALL_BYTES_MAX.min((end - at) as usize)];
         while at < end {
             let piece = &zeros[..zeros.len().min((end - at) as usize)];
             if let Err(error) = self.file.write_all_at(piece, at) {
@@ -667,12 +678,11 @@ impl Log {
         let end = at + bytes as u64;
         if bytes > RECORD_BYTES_AHEAD_MAX {
             let pages_at = at + self.draft.head.len() as u64;
-            self.file.write_all_at(&self.draft.head, at)?;
+            write_parts(&self.file, &self.draft.head, at)?;
             let mut at = pages_at;
             for piece in self.draft.room.chunks(WRITTEN_AT_ONCE) {
-                self.file.write_all_at(piece, at)?;
                 let piece_at = at;
-                at += piece.len() as u64;
+                at = write_parts(&self.file, piece, at)?;
                 // The sync below waits for what is left, and tells what failed.
                 let _ = write_out::begin(&self.file, piece_at..at);
             }
