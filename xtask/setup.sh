@@ -369,7 +369,7 @@ fetch_lexbor() {
   [ ! -d "$place/source" ] && command -v python3 >/dev/null || return 0
   folder=$(mktemp -d)
   mkdir -p "$place"
-  { python3 - selectolax 1.0.2 "$folder/package.tar.gz" <<'PROGRAM'
+  { python3 - selectolax 0.4.7 "$folder/package.tar.gz" <<'PROGRAM'
 import hashlib, html, re, sys, urllib.parse, urllib.request
 name, version, path = sys.argv[1:]
 index = f"https://pypi.org/simple/{name}/"

@@ -21,6 +21,7 @@ use holdfast_sys::lease::{Lease, take};
 use holdfast_sys::lock::{LockMode, try_lock, unlock};
 use holdfast_sys::process::ProcessId;
 
+use crate::aside;
 use crate::base::{Base, read_mark};
 use crate::copy;
 use crate::error::{Result, SqliteError};
@@ -336,22 +337,31 @@ impl Pool {
 
     /// Leaves the image; the last process brings everything to the database file and removes it.
     pub(crate) fn detach(self) -> Result<()> {
+        if self.leave()? {
+            let bytes = self.image.backed_bytes();
+            aside::free(self.image, bytes);
+        }
+        Ok(())
+    }
+
+    /// Whether the image has no name any more.
+    fn leave(&self) -> Result<bool> {
         if !self.is_ours() {
-            return Ok(());
+            return Ok(false);
         }
         let _gate =
             self.enter_gate().ok_or_else(|| SqliteError::Busy { path: self.database.clone() })?;
         self.image.locks().entry(self.number).clear();
         let others = self.has_others();
         if others.map_err(SqliteError::io("probe", self.image.path()))? || self.is_poisoned() {
-            return Ok(());
+            return Ok(false);
         }
         if self.is_hot() {
             // Others that died may have left something to settle.
             self.recover_image()?;
             self.cool()?;
             if self.is_hot() {
-                return Ok(());
+                return Ok(false);
             }
         }
         match std::fs::remove_file(self.image.path()) {
@@ -360,7 +370,7 @@ impl Pool {
                 path: self.image.path().to_owned(),
                 source: error,
             }),
-            _ => Ok(()),
+            _ => Ok(true),
         }
     }
 }

@@ -63,9 +63,9 @@ pub(crate) struct LogTurn<'a> {
 }
 
 impl LogTurn<'_> {
-    /// The log is not to be used any more.
-    pub(crate) fn forget(&mut self) {
-        *self.log = None;
+    /// The log is not to be used any more; it is open for as long as what is returned.
+    pub(crate) fn take(&mut self) -> Option<Log> {
+        self.log.take()
     }
 }
 

@@ -75,12 +75,13 @@ impl Pool {
             return Err(error);
         }
         copy::remove(&self.copies, mode.nonce());
-        turn.forget();
-        let path = self.log_path();
+        let (log, path) = (turn.take(), self.log_path());
         if let Err(error) = Log::remove(&path).map_err(SqliteError::io("remove", &path)) {
             // It is of no database that is marked: it counts for nothing, and the next one takes
             // its place.
             report(&error);
+        } else if let Some(log) = log {
+            log.free();
         }
         self.forget();
         Ok(())

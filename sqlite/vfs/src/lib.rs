@@ -22,6 +22,7 @@
 #![deny(unsafe_code)]
 
 mod apply;
+mod aside;
 mod attach;
 mod base;
 mod changes;

@@ -38,6 +38,7 @@ use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::apply::Blocks;
+use crate::aside;
 use crate::changes;
 use crate::error::SqliteError;
 use crate::file_names::{Names, folder_of};
@@ -915,6 +916,12 @@ impl Log {
             }
         }
         Ok(())
+    }
+
+    /// Closes a log whose name is removed.
+    pub(crate) fn free(self) {
+        let bytes = self.bytes;
+        aside::free(self, bytes);
     }
 
     /// Removes the log's name. A missing one is no error.

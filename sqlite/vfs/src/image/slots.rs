@@ -332,6 +332,11 @@ impl Image {
         self.room().limit.load(Relaxed)
     }
 
+    /// Bytes of the pages that have memory.
+    pub(crate) fn backed_bytes(&self) -> u64 {
+        u64::from(self.room().backed()) * BLOCK_BYTES as u64
+    }
+
     /// Slots that were ever in use.
     pub(crate) fn used(&self) -> u32 {
         self.room().used.load(Relaxed)
