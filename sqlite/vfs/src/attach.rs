@@ -21,10 +21,10 @@ use holdfast_sys::lease::{Lease, take};
 use holdfast_sys::lock::{LockMode, try_lock, unlock};
 use holdfast_sys::process::ProcessId;
 
-use crate::aside;
 use crate::base::{Base, read_mark};
 use crate::copy;
 use crate::error::{Result, SqliteError};
+use crate::freeing::Removed;
 use crate::identity::Identity;
 use crate::image::layout::PROCESSES_MAX;
 use crate::image::{BLOCK_BYTES, Found, HeaderCopy, Image, Introduction, LEASES_AT, Plan, examine};
@@ -336,32 +336,31 @@ impl Pool {
     }
 
     /// Leaves the image; the last process brings everything to the database file and removes it.
-    pub(crate) fn detach(self) -> Result<()> {
-        if self.leave()? {
-            let bytes = self.image.backed_bytes();
-            aside::free(self.image, bytes);
-        }
-        Ok(())
+    /// What has no name any more is returned, and freed when that is dropped.
+    pub(crate) fn detach(self) -> Result<Removed> {
+        let (is_removed, log) = self.leave()?;
+        Ok(Removed { image: is_removed.then_some(self.image), log })
     }
 
-    /// Whether the image has no name any more.
-    fn leave(&self) -> Result<bool> {
+    /// Whether the image has no name any more; and the log, if it has none.
+    fn leave(&self) -> Result<(bool, Option<Log>)> {
         if !self.is_ours() {
-            return Ok(false);
+            return Ok((false, None));
         }
         let _gate =
             self.enter_gate().ok_or_else(|| SqliteError::Busy { path: self.database.clone() })?;
         self.image.locks().entry(self.number).clear();
         let others = self.has_others();
         if others.map_err(SqliteError::io("probe", self.image.path()))? || self.is_poisoned() {
-            return Ok(false);
+            return Ok((false, None));
         }
+        let mut log = None;
         if self.is_hot() {
             // Others that died may have left something to settle.
             self.recover_image()?;
-            self.cool()?;
+            log = self.cool()?;
             if self.is_hot() {
-                return Ok(false);
+                return Ok((false, log));
             }
         }
         match std::fs::remove_file(self.image.path()) {
@@ -370,7 +369,7 @@ impl Pool {
                 path: self.image.path().to_owned(),
                 source: error,
             }),
-            _ => Ok(true),
+            _ => Ok((true, log)),
         }
     }
 }

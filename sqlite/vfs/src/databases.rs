@@ -218,7 +218,7 @@ impl Databases {
     ) -> Result<()> {
         let base = Box::new(OwnFile::open(path)?);
         let pool = attach_file(&self.places, (file, image), (path, identity), base, None)?;
-        pool.detach()?;
+        drop(pool.detach()?);
         let is_marked = read_mark(&OwnFile::open(path)?)?.0.is_some();
         let journal = stub::journal_path(path);
         match is_marked && journal.exists() {

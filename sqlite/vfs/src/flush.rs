@@ -63,7 +63,7 @@ pub(crate) struct LogTurn<'a> {
 }
 
 impl LogTurn<'_> {
-    /// The log is not to be used any more; it is open for as long as what is returned.
+    /// Takes the log out of use. It is closed when the returned value is dropped.
     pub(crate) fn take(&mut self) -> Option<Log> {
         self.log.take()
     }

@@ -50,7 +50,8 @@ impl Pool {
     /// database is in the pool afterwards. The caller has passed the gate and is alone, or has
     /// EXCLUSIVE of the pool and of SQLite, and says so: only then no process can have changed the
     /// file when a mark that was not taken away for good is put back.
-    pub(crate) fn hand_over(&self, is_locked: bool) -> Result<()> {
+    /// The log, which has no name any more, is returned.
+    pub(crate) fn hand_over(&self, is_locked: bool) -> Result<Option<Log>> {
         let mode = self.image.mode();
         let mut turn = self.log_turn();
         // It may be gone since another process began, and the file be others' since.
@@ -80,11 +81,9 @@ impl Pool {
             // It is of no database that is marked: it counts for nothing, and the next one takes
             // its place.
             report(&error);
-        } else if let Some(log) = log {
-            log.free();
         }
         self.forget();
-        Ok(())
+        Ok(log)
     }
 
     /// The database is not handed over. Also a mark that is there is written: a disk that failed to
@@ -121,7 +120,7 @@ impl Pool {
                 locked => break locked?,
             }
         }
-        self.hand_over(true)
+        self.hand_over(true).map(drop)
     }
 
     /// The database leaves the pool until a process writes again: its file is complete, and any
@@ -417,7 +416,7 @@ mod tests {
             }
             match dead {
                 true => pool.settle_dead_writer().unwrap(),
-                false => pool.hand_over(true).unwrap(),
+                false => drop(pool.hand_over(true).unwrap()),
             }
             assert!(!pool.is_hot() && pool.image.find(0).unwrap() == 0);
             assert!(std::fs::read(folder.path().join("db")).unwrap() == others);

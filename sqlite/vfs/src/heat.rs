@@ -122,15 +122,16 @@ impl Pool {
 
     /// Makes the database cold. The caller has passed the gate, and no other process has the
     /// database open.
-    pub(crate) fn cool(&self) -> Result<()> {
+    /// Its log, which has no name any more, is returned.
+    pub(crate) fn cool(&self) -> Result<Option<Log>> {
         if self.image.mode().may_have_journal() && stub::journal_path(&self.database).exists() {
             // A journal of a transaction that outgrew the pool: a process that opens the database
             // next rolls it back.
-            return Ok(());
+            return Ok(None);
         }
-        self.hand_over(false)?;
+        let log = self.hand_over(false)?;
         self.reset();
-        Ok(())
+        Ok(log)
     }
 
     /// Brings in order what a writer left that died with the lock EXCLUSIVE, when no process reads

@@ -22,7 +22,6 @@
 #![deny(unsafe_code)]
 
 mod apply;
-mod aside;
 mod attach;
 mod base;
 mod changes;
@@ -37,6 +36,7 @@ mod ffi;
 mod file_names;
 mod flush;
 mod flusher;
+mod freeing;
 #[cfg(test)]
 mod golden;
 mod growth;

@@ -38,7 +38,6 @@ use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::apply::Blocks;
-use crate::aside;
 use crate::changes;
 use crate::error::SqliteError;
 use crate::file_names::{Names, folder_of};
@@ -527,6 +526,15 @@ impl Log {
         &self.path
     }
 
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// As long as the file was when this process last looked.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Which file it is, whatever its name names by now.
     pub(crate) fn id(&self) -> FileId {
         self.id
@@ -916,12 +924,6 @@ impl Log {
             }
         }
         Ok(())
-    }
-
-    /// Closes a log whose name is removed.
-    pub(crate) fn free(self) {
-        let bytes = self.bytes;
-        aside::free(self, bytes);
     }
 
     /// Removes the log's name. A missing one is no error.

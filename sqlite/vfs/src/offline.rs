@@ -76,7 +76,7 @@ pub fn checkpoint(path: &Path) -> Result<()> {
     }
     let pool = attach(path, Box::new(OwnFile::open(path)?), None)?;
     pool.checkpoint()?;
-    pool.detach()
+    pool.detach().map(drop)
 }
 
 /// Brings all commits to the database file and takes the mark away, also while programs have it
@@ -115,7 +115,7 @@ pub fn recover(path: &Path, discard: bool) -> Result<Recovered> {
         return Err(SqliteError::Busy { path: path.to_owned() });
     }
     let pool = attach(path, Box::new(OwnFile::open(path)?), None)?;
-    pool.detach()?;
+    drop(pool.detach()?);
     if read_mark(&OwnFile::open(path)?)?.0.is_some() {
         let journal = stub::journal_path(path);
         return if journal.exists() {

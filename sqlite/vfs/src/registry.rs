@@ -76,9 +76,12 @@ pub(crate) fn leave(pool: Arc<Pool>) {
     pool.flusher.stop();
     if let Ok(pool) = Arc::try_unwrap(pool) {
         let database = pool.database.display().to_string();
-        if let Err(error) = pool.detach() {
-            let text = format!("{database} stays in the pool, nothing is lost: {error}");
-            host::log(ffi::IOERR, &text);
+        match pool.detach() {
+            Ok(removed) => removed.free_later(),
+            Err(error) => {
+                let text = format!("{database} stays in the pool, nothing is lost: {error}");
+                host::log(ffi::IOERR, &text);
+            }
         }
     }
 }
