@@ -20,19 +20,19 @@ const NONE: u32 = CLASSES;
 
 type Row = [u8; CELLS];
 
-/// On the way down.
+/// State of one search.
 struct Descent<'a, 'arena, V> {
     groups: Groups<'arena>,
-    /// Classes of the first letters of the word, and how many letters it has up to so many.
+    /// Classes of the word's first letters, at most [`CELLS`].
     word: &'a [u32],
-    /// The classes of those, as bits.
+    /// Those classes and [`OTHER`], as bits: all other letters give the same row.
     matter: u32,
     /// First letters that are followed, as bits of [`crate::layout::initial`].
     initials: u32,
     limit: u8,
     visit: V,
     rows: [Row; KEY_LETTERS_MAX + 1],
-    /// Of the letters down to here.
+    /// Classes of the letters above the current node.
     path: [u32; KEY_LETTERS_MAX + 1],
 }
 
@@ -66,23 +66,23 @@ pub(crate) fn each_group<'arena>(
         rows: [first; KEY_LETTERS_MAX + 1],
         path: [NONE; KEY_LETTERS_MAX + 1],
     };
-    descent.from(0, 0);
+    descent.follow_branches(0, 0);
 }
 
 impl<'arena, V: FnMut(&'arena [Listed]) -> u8> Descent<'_, 'arena, V> {
     /// Follows the branches of a node, which has so many letters above it.
-    fn from(&mut self, depth: usize, key: u32) {
+    fn follow_branches(&mut self, depth: usize, key: u32) {
         let left = self.groups.key_letters - depth;
         if left == 0 {
-            self.visit(self.groups.of(key, 0));
+            self.visit(self.groups.words_of(key, 0));
             return;
         }
         // Words that end here.
         let whole = self.rows[depth].get(self.word.len()).copied().unwrap_or(FAR);
         if depth > 0 && whole <= self.limit {
-            self.visit(self.groups.of(key * CLASSES.pow(left as u32), 0));
+            self.visit(self.groups.words_of(key * CLASSES.pow(left as u32), 0));
         }
-        // A letter that is none of the word's makes the same of each row.
+        // All letters that the word does not have give the same row.
         let other = self.row(depth + 1, NONE);
         let mut branches = match nearest(&other) <= self.limit {
             true => (1 << CLASSES) - 2,
@@ -95,7 +95,7 @@ impl<'arena, V: FnMut(&'arena [Listed]) -> u8> Descent<'_, 'arena, V> {
             let class = branches.trailing_zeros();
             branches &= branches - 1;
             let key = key * CLASSES + class;
-            if self.groups.of(key, left - 1).is_empty() {
+            if self.groups.words_of(key, left - 1).is_empty() {
                 continue;
             }
             let row =
@@ -103,7 +103,7 @@ impl<'arena, V: FnMut(&'arena [Listed]) -> u8> Descent<'_, 'arena, V> {
             if nearest(&row) <= self.limit {
                 self.rows[depth + 1] = row;
                 self.path[depth + 1] = class;
-                self.from(depth + 1, key);
+                self.follow_branches(depth + 1, key);
             }
         }
     }
@@ -161,6 +161,7 @@ mod tests {
     use super::*;
     use crate::distance::distance;
     use crate::layout::{initial, prefix};
+    use crate::suggest::lower;
     use rand::rngs::SmallRng;
     use rand::{RngExt, SeedableRng};
 
@@ -175,8 +176,25 @@ mod tests {
             .collect()
     }
 
+    /// After up to two edits.
+    fn edited(random: &mut SmallRng, text: &str) -> String {
+        let mut letters: Vec<char> = text.chars().collect();
+        for _ in 0..random.random_range(0..3) {
+            let at = random.random_range(0..=letters.len());
+            let letter = LETTERS[random.random_range(0..LETTERS.len())].chars().next();
+            match random.random_range(0..4) {
+                0 => letters.splice(at..at, letter).for_each(drop),
+                1 if at < letters.len() => drop(letters.remove(at)),
+                2 if at + 1 < letters.len() => letters.swap(at, at + 1),
+                _ if at < letters.len() => letters.splice(at..=at, letter).for_each(drop),
+                _ => {}
+            }
+        }
+        letters.into_iter().collect()
+    }
+
     fn near(one: &str, other: &str) -> Option<u8> {
-        let letters = |text: &str| text.to_lowercase().chars().collect::<Vec<_>>();
+        let letters = |text: &str| text.chars().map(lower).collect::<Vec<_>>();
         distance(&letters(one), &letters(other), DISTANCE_MAX)
     }
 
@@ -190,7 +208,12 @@ mod tests {
             let keyed = Keyed::new(&stored, key_letters);
             let mut visited = 0;
             for round in 0..400 {
-                let wanted = word(random, 1..9).to_lowercase();
+                let near_one = &stored[random.random_range(0..stored.len())];
+                let wanted = match round % 4 {
+                    0 | 1 => word(random, 1..9),
+                    _ => edited(random, near_one),
+                };
+                let wanted: String = wanted.chars().map(lower).collect();
                 let initials = if round % 2 == 0 { u32::MAX } else { initial(wanted.as_bytes()) };
                 let mut seen = vec![false; stored.len()];
                 each_group(keyed.groups(), wanted.as_bytes(), initials, DISTANCE_MAX, |group| {

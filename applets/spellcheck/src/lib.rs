@@ -13,8 +13,8 @@
 //!   meant.
 //! - [`command`]: a run, from options to exit status; `main.rs` only attaches the heap.
 //!
-//! Invariant: a run that finds finished tables parses nothing, loads nothing and writes nothing to
-//! the heap.
+//! Invariant: a run that finds finished tables and a summary of this version parses nothing, loads
+//! nothing and writes nothing to the heap.
 
 #![deny(unsafe_code)]
 

@@ -375,7 +375,7 @@ fn compare(speller: &Speller<'_>, wanted: &mut UnknownWord, stored: &[u8]) {
     }
 }
 
-fn lower(letter: char) -> char {
+pub(crate) fn lower(letter: char) -> char {
     if letter.is_ascii() {
         letter.to_ascii_lowercase()
     } else {

@@ -107,9 +107,10 @@ impl<'arena> Summary<'arena> {
 }
 
 impl<'arena> Groups<'arena> {
-    /// The words whose keys begin with this one, which lacks so many letters.
+    /// The words whose keys begin with `key`; `lacking` is by how many letters it is shorter than a
+    /// whole one.
     #[inline]
-    pub(crate) fn of(&self, key: u32, lacking: usize) -> &'arena [Listed] {
+    pub(crate) fn words_of(&self, key: u32, lacking: usize) -> &'arena [Listed] {
         let below = CLASSES.pow(lacking as u32);
         let (first, end) = (key * below, (key + 1) * below);
         let start = first.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
@@ -176,8 +177,8 @@ fn summary_bytes(cell_count: u32, listed: u32) -> Option<u32> {
 /// none.
 ///
 /// # Errors
-/// The arena fails in another way than having no room, which only leaves the summary or its list
-/// out.
+/// The arena fails in another way than having no room or being there for reading only, which leaves
+/// the summary or its list out.
 pub fn ensure<A: Arena>(arena: &mut A, tables: &[Table]) -> Result<(), SpellError> {
     if find(arena).is_some() {
         return Ok(());
@@ -189,6 +190,8 @@ pub fn ensure<A: Arena>(arena: &mut A, tables: &[Table]) -> Result<(), SpellErro
     for list in lists {
         match make(arena, tables, cell_count, *list) {
             Err(SpellError::Heap(HeapError::OutOfMemory { .. })) => {}
+            // The tables can be read all the same.
+            Err(SpellError::Heap(HeapError::ReadOnly)) => return Ok(()),
             made => return made,
         }
     }

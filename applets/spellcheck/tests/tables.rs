@@ -9,6 +9,8 @@ use std::path::Path;
 
 use common::{Dying, TestMemory, attach, attach_portable, detach, run};
 use holdfast_spellcheck::arena::{Arena, HeapArena};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 const LIMIT_BYTES: u64 = 64 << 20;
@@ -95,6 +97,53 @@ fn built_heap_needs_no_dictionary_and_no_writes() {
     assert_eq!(said.out, format!("{file}:1:6: more\n{file}:1:20: onse -> once\n"));
     assert_eq!(said.notes, "5 words, 2 unknown, 2 dictionaries\n");
     assert_eq!(detach(arena).bytes(), before.bytes());
+}
+
+/// A summary of version three is made again, or left alone where the heap is for reading.
+#[test]
+fn old_summary_is_made_again_or_left_alone() {
+    const MAGIC: &[u8] = b"SPELLSUM";
+    let dir = dictionaries(20_000);
+    let mut arena = attach(TestMemory::new(LIMIT_BYTES));
+    assert_eq!(run(&mut arena, &["--dict", path(dir.path())]).status, Ok(0));
+    let mut memory = detach(arena);
+    let versions = |memory: &TestMemory| -> Vec<usize> {
+        let found = memory.bytes().windows(MAGIC.len()).enumerate();
+        found.filter(|(_, bytes)| *bytes == MAGIC).map(|(at, _)| at + MAGIC.len()).collect()
+    };
+    let version_at = versions(&memory)[0];
+    assert_eq!(memory.bytes()[version_at], 4);
+    memory.bytes_mut()[version_at] = 3;
+    let file = text(&dir, "Once more, ad hoc, onse.");
+    let expected = format!("{file}:1:6: more\n{file}:1:20: onse -> once\n");
+    let mut arena = Dying::read_only(memory.copy());
+    let said = run(&mut arena, &[&file]);
+    assert_eq!((said.status, said.out), (Ok(1), expected.clone()));
+    let mut arena = attach(memory);
+    let said = run(&mut arena, &[&file]);
+    assert_eq!((said.status, said.out), (Ok(1), expected));
+    // The old one was freed.
+    let memory = detach(arena);
+    assert!(versions(&memory).iter().any(|at| memory.bytes()[*at] == 4));
+}
+
+/// What is suggested does not depend on whether there is a list: a run without a heap has none.
+#[test]
+fn list_and_blocks_give_the_same_suggestions() {
+    let random = &mut SmallRng::seed_from_u64(3);
+    let letters = ["a", "e", "i", "n", "r", "s", "t", "A", "\u{E9}", "\u{FC}", "'"];
+    let mut word = |count| -> String {
+        (0..count).map(|_| letters[random.random_range(0..letters.len())]).collect()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let list: String = (0..4000).map(|number| word(3 + number % 8) + "\n").collect();
+    fs::write(dir.path().join("list"), list).unwrap();
+    let file = text(&dir, &(0..600).map(|number| word(3 + number % 8) + " ").collect::<String>());
+    let arguments = ["--dict", path(dir.path()), &file];
+    let kept = run(&mut attach(TestMemory::new(LIMIT_BYTES)), &arguments);
+    let volatile = run(&mut Dying::volatile(TestMemory::new(LIMIT_BYTES)), &arguments);
+    assert!(kept.out.lines().filter(|line| line.contains("->")).count() > 100, "{}", kept.out);
+    assert_eq!(kept.out, volatile.out);
 }
 
 /// Every batch is acknowledged with the number of words done so far.

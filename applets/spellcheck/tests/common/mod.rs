@@ -75,6 +75,8 @@ impl Write for SharedOutput {
 /// them behind, and every further call fails.
 pub struct Dying {
     arena: HeapArena<TestMemory>,
+    error: fn() -> HeapError,
+    is_kept: bool,
     calls_left: u64,
     output: SharedOutput,
     left_behind: Option<(TestMemory, String)>,
@@ -86,6 +88,8 @@ impl Dying {
         let mut output = SharedOutput::default();
         let mut dying = Dying {
             arena: attach(memory),
+            error: || HeapError::OutsideHeap,
+            is_kept: true,
             calls_left: calls,
             output: output.clone(),
             left_behind: None,
@@ -97,19 +101,37 @@ impl Dying {
         dying.left_behind
     }
 
+    /// A heap that was granted for reading.
+    pub fn read_only(memory: TestMemory) -> Dying {
+        let error = || HeapError::ReadOnly;
+        Dying { error, calls_left: 0, ..Dying::volatile(memory) }
+    }
+
+    /// A heap that ends with the run, for all that the run knows; it does not die.
+    pub fn volatile(memory: TestMemory) -> Dying {
+        Dying {
+            arena: attach(memory),
+            error: || HeapError::OutsideHeap,
+            is_kept: false,
+            calls_left: u64::MAX,
+            output: SharedOutput::default(),
+            left_behind: None,
+        }
+    }
+
     fn step(&mut self) -> Result<(), HeapError> {
         if self.calls_left == 0 && self.left_behind.is_none() {
             self.left_behind = Some((self.arena.heap().backing().copy(), self.output.text()));
         }
         self.calls_left = self.calls_left.saturating_sub(1);
-        if self.left_behind.is_some() { Err(HeapError::OutsideHeap) } else { Ok(()) }
+        if self.left_behind.is_some() { Err((self.error)()) } else { Ok(()) }
     }
 }
 
 // SAFETY: passes everything on to an arena, or fails.
 unsafe impl Arena for Dying {
     fn is_kept(&self) -> bool {
-        self.arena.is_kept()
+        self.is_kept
     }
 
     fn place(&self) -> Place {
