@@ -362,28 +362,29 @@ fetch_collection_to_measure() {
   done < <(awk '!/^#/ { print $2 }' "$list" | sort -u)
 }
 
-# lexbor's sources, for `cargo xtask bench pages`: the package of them for Python has them whole. Its index says where it is, and
-# what its sum is; pip would compile it. Nothing fails without them; the suite says what is missing.
+# lexbor's sources, for `cargo xtask bench pages`: the package of them for Python has them whole. Its index says where it is; pip
+# would compile it. Nothing fails without them; the suite says what is missing.
 fetch_lexbor() {
-  local place=${CARGO_TARGET_DIR:-target}/lexbor folder
-  [ ! -d "$place/source" ] && command -v python3 >/dev/null || return 0
+  local version=0.4.7 sum=17f7ba5a21714d450b4eea0451608a36be2bba8d327990ddbda812eb3f36fa51 folder place
+  place=${CARGO_TARGET_DIR:-target}/lexbor-$version
+  [ ! -d "$place" ] && command -v python3 >/dev/null || return 0
   folder=$(mktemp -d)
-  mkdir -p "$place"
-  { python3 - selectolax 0.4.7 "$folder/package.tar.gz" <<'PROGRAM'
+  { python3 - selectolax "$version" "$sum" "$folder/package.tar.gz" <<'PROGRAM'
 import hashlib, html, re, sys, urllib.parse, urllib.request
-name, version, path = sys.argv[1:]
+name, version, sum, path = sys.argv[1:]
 index = f"https://pypi.org/simple/{name}/"
 with urllib.request.urlopen(index, timeout=60) as answer:
     links = html.unescape(answer.read().decode())
-link, sum = re.search(f'href="([^"#]*/{name}-{version}[.]tar[.]gz)#sha256=([0-9a-f]*)', links).groups()
+link = re.search(f'href="([^"#]*/{name}-{version}[.]tar[.]gz)', links).group(1)
 with urllib.request.urlopen(urllib.parse.urljoin(index, link), timeout=60) as answer:
     content = answer.read()
 if hashlib.sha256(content).hexdigest() != sum:
-    sys.exit(f"{link} has another sum than the index says")
+    sys.exit(f"{link} is not what it was")
 open(path, "wb").write(content)
 PROGRAM
-  } && tar -xzf "$folder/package.tar.gz" -C "$folder" --strip-components=1 &&
-    mv "$folder/lexbor/source" "$place/source" ||
+  } && rm -rf "$place.part" && mkdir -p "$place.part" &&
+    tar -xzf "$folder/package.tar.gz" -C "$place.part" --strip-components=2 "selectolax-$version/lexbor/source" &&
+    mv "$place.part" "$place" ||
     printf 'warning: there are no sources of lexbor; it is not measured\n' >&2
   rm -rf "$folder"
 }

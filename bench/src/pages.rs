@@ -147,7 +147,10 @@ fn document_sizes(
 }
 
 fn queries(ground: &Ground, pages: &[Page], runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    let lexbor = lexbor::Lexbor::load(&ground.on_disk("lexbor")?)?;
+    let lexbor = lexbor::Lexbor::load(&ground.on_disk("lexbor")?).unwrap_or_else(|error| {
+        outcome.missing.push(error.to_string());
+        None
+    });
     if lexbor.is_none() {
         outcome.missing.push(lexbor::REMEDY.to_owned());
     }

@@ -244,6 +244,9 @@ fn fetch_word_lists(folder: &std::path::Path) -> Result<()> {
     run(Command::new("bash").args(["-euc", SCRIPT, "bash"]).arg(folder).stdin(Stdio::null()))
 }
 
+/// Where `fetch_lexbor` of the set-up leaves its sources.
+const LEXBOR: &str = "lexbor-0.4.7/source";
+
 /// Gets the pages that are not there yet, and builds what measures them. What cannot be had the
 /// suite names.
 fn with_pages(workspace: &Workspace) -> Result<Command> {
@@ -262,7 +265,8 @@ fn with_pages(workspace: &Workspace) -> Result<Command> {
     run(build.args(["build", "--release", "-p", PAGE_PROGRAM]))?;
     let mut command = bench_with(workspace, &["--features", "pages"])?;
     command.env("HOLDFAST_PAGES", workspace.target.join("pages/site"));
-    let lexbor = workspace.target.join("lexbor/source");
+    // One that a person named comes first.
+    let lexbor = workspace.target.join(LEXBOR);
     if lexbor.is_dir() && std::env::var_os("LEXBOR_SOURCE").is_none() {
         command.env("LEXBOR_SOURCE", lexbor);
     }

@@ -1,5 +1,6 @@
 //! lexbor (lexbor.com), a parser of HTML and CSS in C; `LEXBOR_SOURCE` says where its folder
-//! `source` is, which is compiled then with `-O2`, as its own build does.
+//! `source` is (`fetch_lexbor` of the set-up gets one), which is compiled with `-O2`, as its own
+//! build does.
 //!
 //! Invariant: a selector is parsed once, and each match is collected once, as on the other sides.
 
@@ -12,8 +13,7 @@ use libloading::Library;
 
 const SOURCE: &str = "LEXBOR_SOURCE";
 /// What is done about its absence.
-pub(super) const REMEDY: &str =
-    "lexbor: LEXBOR_SOURCE=DIRECTORY names its sources (`source` of github.com/lexbor/lexbor)";
+pub(super) const REMEDY: &str = "lexbor: `cargo xtask bench pages` gets its sources from PyPI, or LEXBOR_SOURCE=DIRECTORY names them";
 /// Parts of the library that parsing and searching need; the last has a folder for each system.
 const PARTS: [&str; 13] = [
     "core",
