@@ -88,6 +88,11 @@ impl<'arena> Dictionary<'arena> {
         self.word_count
     }
 
+    /// How addresses of its words become pointers.
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
     /// Whether the word is in the table.
     #[inline]
     pub fn contains(&self, query: Query<'_>) -> bool {
@@ -192,8 +197,9 @@ impl<'arena> Dictionary<'arena> {
     }
 
     /// Its blocks of words.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = Block<'arena>> {
-        self.block_heads().map(|head| self.block(head))
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Block<'arena>> + use<'arena> {
+        let table = *self;
+        self.block_heads().map(move |head| table.block(head))
     }
 
     /// A block by what describes it.

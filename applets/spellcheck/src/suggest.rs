@@ -15,11 +15,13 @@ use crate::descent::each_group;
 use crate::distance::{DISTANCE_MAX, LETTERS_MAX, distance};
 use crate::layout::{WIDE, initial, letters};
 use crate::speller::{Case, Speller, titled, without_possessive};
-use crate::summary::List;
+use crate::summary::{List, OwnList};
 
 /// Words of one run that get suggestions: the limit that keeps a file that is no text from taking
 /// for ever.
 pub const SUGGESTIONS_MAX: usize = 1000;
+/// For so many words a list costs less than the walks over all words that it saves.
+const LISTED_FROM: usize = 64;
 
 /// Smaller is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,10 +73,16 @@ pub fn suggest(speller: &Speller<'_>, words: &[&str]) -> Vec<Option<String>> {
     // At distance 2 a word with the same first letter outranks every other one, so where the first
     // walk finds one, the rest need not be looked at. (An accent more or less leaves it the same
     // here.)
-    walk(speller, |one| initial(one.word.as_bytes()), &mut open);
+    let kept = speller.summary().list();
+    let own = match kept {
+        None if open.len() >= LISTED_FROM => OwnList::new(speller.dictionaries()),
+        _ => None,
+    };
+    let list = kept.or(own.as_ref().map(OwnList::list));
+    walk(speller, list, |one| initial(one.word.as_bytes()), &mut open);
     open.retain(|one| one.best.is_none());
     if !open.is_empty() {
-        walk(speller, |_| u32::MAX, &mut open);
+        walk(speller, list, |_| u32::MAX, &mut open);
         for one in open.iter_mut().filter(|one| one.best.is_none()) {
             one.try_split(speller);
         }
@@ -302,6 +310,7 @@ impl Target {
 /// Considers, for each word that has nothing yet, the stored words with one of its initials.
 fn walk(
     speller: &Speller<'_>,
+    list: Option<List<'_>>,
     initials: impl Fn(&UnknownWord) -> u32,
     wanted: &mut [&mut UnknownWord],
 ) {
@@ -309,7 +318,7 @@ fn walk(
         .iter()
         .map(|one| (initials(one), Target { length: one.word.len() as u32, bits: one.bits }))
         .collect();
-    if let Some(list) = speller.summary().list() {
+    if let Some(list) = list {
         for (one, (initials, target)) in wanted.iter_mut().zip(&targets) {
             walk_list(speller, list, *initials, target, one);
         }

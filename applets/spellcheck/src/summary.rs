@@ -8,15 +8,15 @@
 //!   summary too. So a word that its filter does not have is in no table, and its list has every
 //!   word of every table.
 //! - It only saves time. Where there is none (no room, a killed build) the filter passes
-//!   everything, and without the list (no room, or the arena ends with the run, which then would
-//!   not get back what the list costs) the tables' blocks are walked.
+//!   everything, and without the list (no room, or the arena ends with the run) the tables' blocks
+//!   are walked for a few words, and for many a list is made that is not kept.
 
 use core::marker::PhantomData;
 
 use holdfast_heap::HeapError;
 
 use crate::arena::{Address, Arena, Place};
-use crate::dictionary::stored_text;
+use crate::dictionary::{Block, Dictionary, stored_text};
 use crate::error::SpellError;
 use crate::layout::{
     CLASSES, Listed, SUMMARY_HEAD_BYTES, SUMMARY_MAGIC, SUMMARY_VERSION, SummaryHead, filter_mask,
@@ -236,7 +236,8 @@ fn make<A: Arena>(
                     core::slice::from_raw_parts_mut(listed(place, at, &head), list_count as usize),
                 )
             };
-            fill(arena, tables, head.key_letters as usize, ends, words);
+            let blocks = || tables.iter().flat_map(|table| table.dictionary(arena).blocks());
+            fill(blocks, head.key_letters as usize, ends, words);
         }
         // SAFETY: a fresh root, aligned to 16, with room for the head.
         unsafe { place.pointer(at).cast::<SummaryHead>().write(head) };
@@ -246,19 +247,18 @@ fn make<A: Arena>(
 
 /// Sorts all words by their keys, by counting: `ends`, of zeroes, first counts each key's words,
 /// then has the start of them, which moves up to their end while the words are stored.
-fn fill<A: Arena>(
-    arena: &A,
-    tables: &[Table],
+fn fill<'arena, I: Iterator<Item = Block<'arena>>>(
+    blocks: impl Fn() -> I,
     key_letters: usize,
     ends: &mut [u32],
     words: &mut [Listed],
 ) {
-    for_each_word(arena, tables, |text, _| ends[key(text, key_letters) as usize] += 1);
+    for_each_word(blocks(), |text, _| ends[key(text, key_letters) as usize] += 1);
     let mut start = 0;
     for end in ends.iter_mut() {
         start += core::mem::replace(end, start);
     }
-    for_each_word(arena, tables, |text, word| {
+    for_each_word(blocks(), |text, word| {
         let next = &mut ends[key(text, key_letters) as usize];
         words[*next as usize] = word;
         *next += 1;
@@ -266,13 +266,50 @@ fn fill<A: Arena>(
 }
 
 /// Calls `visit` with every word's text and with what a list has of it.
-fn for_each_word<A: Arena>(arena: &A, tables: &[Table], mut visit: impl FnMut(&[u8], Listed)) {
-    for table in tables {
-        for block in table.dictionary(arena).blocks() {
-            for (prefix, word) in block.words() {
-                visit(block.text(word), Listed { prefix, word });
-            }
+fn for_each_word<'arena>(
+    blocks: impl Iterator<Item = Block<'arena>>,
+    mut visit: impl FnMut(&[u8], Listed),
+) {
+    for block in blocks {
+        for (prefix, word) in block.words() {
+            visit(block.text(word), Listed { prefix, word });
         }
+    }
+}
+
+/// A list that ends with the run, for many words that are looked for where none is kept.
+pub(crate) struct OwnList {
+    place: Place,
+    key_letters: usize,
+    ends: Vec<u32>,
+    words: Vec<Listed>,
+}
+
+impl OwnList {
+    /// The list of all words of these tables; `None` where there is no room.
+    pub(crate) fn new(dictionaries: &[Dictionary<'_>]) -> Option<OwnList> {
+        let count = dictionaries.iter().map(Dictionary::word_count).sum();
+        let key_letters = key_letters(count);
+        let (mut ends, mut words) = (Vec::new(), Vec::new());
+        let key_count = key_count(key_letters) as usize;
+        ends.try_reserve_exact(key_count).ok()?;
+        words.try_reserve_exact(count as usize).ok()?;
+        ends.resize(key_count, 0);
+        words.resize(count as usize, Listed { prefix: 0, word: 0 });
+        let key_letters = key_letters as usize;
+        fill(
+            || dictionaries.iter().flat_map(Dictionary::blocks),
+            key_letters,
+            &mut ends,
+            &mut words,
+        );
+        Some(OwnList { place: dictionaries.first()?.place(), key_letters, ends, words })
+    }
+
+    /// To search, for as long as the tables stay.
+    pub(crate) fn list(&self) -> List<'_> {
+        let OwnList { place, key_letters, ends, words } = self;
+        List { place: *place, groups: Groups { key_letters: *key_letters, ends, words } }
     }
 }
 

@@ -127,7 +127,8 @@ fn old_summary_is_made_again_or_left_alone() {
     assert!(versions(&memory).iter().any(|at| memory.bytes()[*at] == 4));
 }
 
-/// What is suggested does not depend on whether there is a list: a run without a heap has none.
+/// What is suggested does not depend on whether there is a list: a run without a heap has none for a
+/// few words, and makes one for many.
 #[test]
 fn list_and_blocks_give_the_same_suggestions() {
     let random = &mut SmallRng::seed_from_u64(3);
@@ -138,12 +139,19 @@ fn list_and_blocks_give_the_same_suggestions() {
     let dir = tempfile::tempdir().unwrap();
     let list: String = (0..4000).map(|number| word(3 + number % 8) + "\n").collect();
     fs::write(dir.path().join("list"), list).unwrap();
-    let file = text(&dir, &(0..600).map(|number| word(3 + number % 8) + " ").collect::<String>());
-    let arguments = ["--dict", path(dir.path()), &file];
-    let kept = run(&mut attach(TestMemory::new(LIMIT_BYTES)), &arguments);
-    let volatile = run(&mut Dying::volatile(TestMemory::new(LIMIT_BYTES)), &arguments);
-    assert!(kept.out.lines().filter(|line| line.contains("->")).count() > 100, "{}", kept.out);
-    assert_eq!(kept.out, volatile.out);
+    let words: String = (0..600).map(|number| word(3 + number % 8) + " ").collect();
+    let file = text(&dir, &words);
+    let few = path(dir.path()).to_owned() + "/sub/few.txt";
+    let first: Vec<_> = words.split_inclusive(' ').take(40).collect();
+    fs::write(&few, first.concat()).unwrap();
+    for (file, suggestions) in [(&file, 100), (&few, 10)] {
+        let arguments = ["--dict", path(dir.path()), file];
+        let kept = run(&mut attach(TestMemory::new(LIMIT_BYTES)), &arguments);
+        let volatile = run(&mut Dying::volatile(TestMemory::new(LIMIT_BYTES)), &arguments);
+        let found = kept.out.lines().filter(|line| line.contains("->")).count();
+        assert!(found > suggestions, "{}", kept.out);
+        assert_eq!(kept.out, volatile.out);
+    }
 }
 
 /// Every batch is acknowledged with the number of words done so far.
