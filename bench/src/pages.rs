@@ -154,12 +154,12 @@ fn queries(ground: &Ground, pages: &[Page], runs: usize, outcome: &mut Outcome) 
     if lexbor.is_none() {
         outcome.missing.push(lexbor::REMEDY.to_owned());
     }
-    let times = query::run(ground, pages, fewer(runs), lexbor.as_ref())?;
+    let times = query::run(ground, pages, fewer(runs), lexbor.as_ref(), &mut outcome.notes)?;
     let goal = Some(Goal::AtLeast(1.5));
     let all: Series = times.iter().flat_map(|kind| &kind.lexbor_ratios).copied().collect();
     if all.count() > 0 {
         outcome.add("query_vs_lexbor", Some(all), "x", goal);
-        for kind in &times {
+        for kind in times.iter().filter(|kind| !kind.lexbor_ratios.is_empty()) {
             let ratios = kind.lexbor_ratios.iter().copied().collect();
             outcome.add(format!("query_vs_lexbor/{}", kind.name), Some(ratios), "x", goal);
         }
