@@ -4,8 +4,8 @@
 //!
 //! Each step down the tree fills in one row of the matrix of the distance (see
 //! [`crate::distance`]), of as many cells as matter. It is taken of classes of letters and not of
-//! letters, where an accent makes no difference and [`OTHER`] equals everything: so it is never more
-//! than the distance of the words.
+//! letters, where an accent makes no difference and [`OTHER`] equals everything: so it is never
+//! more than the distance of the words.
 
 use crate::distance::DISTANCE_MAX;
 use crate::layout::{CLASSES, Listed, OTHER, key_classes};
@@ -123,7 +123,7 @@ impl<'arena, V: FnMut(&'arena [Listed]) -> u8> Descent<'_, 'arena, V> {
         for (at, mine) in self.word.iter().copied().enumerate().take(CELLS - 1) {
             let replaced = above[at] + u8::from(!alike(letter, mine));
             let mut least = replaced.min(above[at + 1] + 1).min(row[at] + 1);
-            // Two letters that swapped places, with nothing in between or one letter on either side.
+            // Two letters that swapped places, with nothing or one letter in between on either side.
             if depth >= 2 && at >= 1 {
                 let (last, rows) = (self.path[depth - 1], &self.rows);
                 if alike(letter, self.word[at - 1]) {

@@ -6,11 +6,11 @@
 //! word   = prefix u32 (length in the low byte, letters above), then the bytes in UTF-8, not padded
 //! ```
 //!
-//! Places are 4 bytes: [`Address`]. Changing what is above, or [`hash`], [`letters`] or [`initial`],
-//! changes the layout: raise [`LAYOUT_VERSION`], and old tables are refused. (Two has a summary
-//! beside the tables, which a program that knows only one would not keep up to date; three has
-//! another hash.) Changing the summary, or [`filter_mask`] or [`key`]: raise [`SUMMARY_VERSION`], and
-//! old summaries are made again.
+//! Places are 4 bytes: [`Address`]. Changing what is above, or [`hash`], [`letters`] or
+//! [`initial`], changes the layout: raise [`LAYOUT_VERSION`], and old tables are refused. (Two has a
+//! summary beside the tables, which a program that knows only one would not keep up to date; three
+//! has another hash.) Changing the summary, or [`filter_mask`] or [`key`]: raise
+//! [`SUMMARY_VERSION`], and old summaries are made again.
 
 use crate::arena::Address;
 

@@ -1,14 +1,15 @@
-//! Freeing what a closed database leaves: its log and its image, which have no name any more. The kernel
-//! takes a millisecond for some 4 MiB of either, so a thread does it, and the close does not wait.
+//! Freeing what a closed database leaves: its log and its image, whose names are removed. The
+//! kernel takes a millisecond for some 4 MiB of either, so a thread does it, and the close does not
+//! wait.
 //!
 //! Invariants:
-//! - Nobody else knows of what is freed: it has no name, and nobody waits for the leases that its
-//!   descriptors have yet.
-//! - A file system has room for the same again and more, so that nobody misses what is not free yet.
-//!   Otherwise it is freed before the close returns.
+//! - No other process can open what is freed, nor waits for the leases that its descriptors still
+//!   have.
+//! - The file system has four times as many bytes free, so that no program runs out of room because
+//!   these are not free yet. Otherwise they are freed before the close returns.
 //! - A child that is forked meanwhile inherits no memory and no blocks: the files are empty first.
-//! - A process has one such thread at most, and ends without waiting for it. The library that it runs in
-//!   is never unloaded.
+//! - A process has one such thread at most, and ends without waiting for it. The library that it
+//!   runs in is never unloaded.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +30,8 @@ const LARGE_BYTES: u64 = 2 << 20;
 /// So many times the bytes are free in a file system that can do without them.
 const ROOM: u64 = 4;
 
-/// The process that has such a thread, or 0. A forked child finds its parent, whose thread it has not.
+/// The process that has such a thread, or 0. A forked child finds the number of its parent there,
+/// and has none.
 static FREEING: AtomicU32 = AtomicU32::new(0);
 
 /// What a process left that closed a database as the last one. It is freed when this is dropped.
@@ -69,7 +71,8 @@ impl Removed {
             return;
         }
         let Some(turn) = Turn::take() else { return };
-        // In this order they are dropped. If no thread can be started, that is here, with the closure.
+        // The files are closed before the turn ends. If no thread can be started, both happen
+        // here, with the closure.
         let work = (self, turn);
         let _ = quiet_thread::spawn("holdfast-free", move || {
             work.0.empty();
@@ -82,7 +85,7 @@ impl Removed {
         // What fails is freed with the last descriptor.
         let files = [self.image.as_ref().map(Image::file), self.log.as_ref().map(Log::file)];
         for file in files.into_iter().flatten() {
-            // One that was moved away or linked is somebody's.
+            // A file that still has a name, because it was moved or linked, keeps its bytes.
             if file.metadata().is_ok_and(|found| found.nlink() == 0) {
                 let _ = file.set_len(0);
             }
@@ -118,8 +121,8 @@ mod tests {
         (folder, removed)
     }
 
-    /// Files and a mapping that a child inherits have nothing in them afterwards. What is small, and
-    /// what another thread would be needed for, is freed when the call returns.
+    /// Files that a child inherits have nothing in them afterwards. What is small, and what a
+    /// second thread would be needed for, is freed when the call returns.
     #[test]
     fn large_images_are_freed_for_everybody() {
         let (_folder, large) = removed(BLOCKS);
@@ -143,7 +146,7 @@ mod tests {
         assert_eq!(FREEING.load(Relaxed), 0);
     }
 
-    /// A log that was linked is somebody's, and keeps what it has.
+    /// A log that has another name keeps its bytes.
     #[test]
     fn linked_log_is_left_alone() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
