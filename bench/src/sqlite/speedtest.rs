@@ -1,5 +1,5 @@
 //! SQLite's own `speedtest1`, total, in WAL with `synchronous=NORMAL`, in memory, and with ours as
-//! the default VFS.
+//! the default VFS; at its usual size, and at a quarter, half and twice that.
 //!
 //! The program is that of `cargo xtask sqlite-suite`, with one SQLite for all three.
 
@@ -16,8 +16,9 @@ use crate::report::{Goal, Outcome};
 /// builds both.
 const PROGRAM: &str = "HOLDFAST_SPEEDTEST1";
 const VFS: &str = "HOLDFAST_SPEEDTEST1_VFS";
-/// A quarter of its usual size.
-const SIZE: &str = "25";
+/// What the program does when it is not told a size.
+const USUAL_SIZE: u32 = 100;
+const SIZES: [u32; 4] = [25, 50, USUAL_SIZE, 200];
 
 pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let named = |variable| std::env::var_os(variable).map(PathBuf::from);
@@ -26,10 +27,11 @@ pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Re
         outcome.missing.push(why.to_owned());
         return Ok(());
     };
-    let once = |options: &[&str], vfs: Option<&Path>| -> io::Result<f64> {
+    let once = |size: u32, options: &[&str], vfs: Option<&Path>| -> io::Result<f64> {
         let folder = ground.on_disk("database")?;
         let mut command = Command::new(&program);
-        command.args(["--size", SIZE]).args(options).current_dir(folder).stdin(Stdio::null());
+        command.args(["--size", &size.to_string()]).args(options);
+        command.current_dir(folder).stdin(Stdio::null());
         if let Some(vfs) = vfs {
             command.env("HOLDFAST_SUITE_VFS", vfs);
         }
@@ -41,15 +43,25 @@ pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Re
         }
         Ok(started.elapsed().as_secs_f64())
     };
-    let sides = vec![
-        Side::new("ours", || once(&["speed.db"], Some(&vfs))),
-        Side::new("wal_normal", || once(&["--journal", "wal", "speed.db"], None)),
-        Side::new("memory", || once(&["--memdb"], None)),
-    ];
-    let times = race(runs.div_ceil(5), sides)?;
-    let goal = Some(Goal::AtLeast(1.5));
-    outcome.add("speedtest1_vs_wal_normal", times.ratio("wal_normal", "ours"), "x", goal);
-    outcome.add("speedtest1_share_of_memory", times.ratio("memory", "ours"), "x", None);
-    outcome.add("speedtest1_s", times.of("ours").cloned(), "s", None);
+    for size in SIZES {
+        let sides = vec![
+            Side::new("ours", || once(size, &["speed.db"], Some(&vfs))),
+            Side::new("wal_normal", || once(size, &["--journal", "wal", "speed.db"], None)),
+            Side::new("memory", || once(size, &["--memdb"], None)),
+        ];
+        let times = race(runs.div_ceil(5), sides)?;
+        let (end, goal) = match size {
+            USUAL_SIZE => (String::new(), Some(Goal::AtLeast(1.5))),
+            _ => (format!("_size_{size}"), None),
+        };
+        for (key, one, other, goal) in [
+            ("vs_wal_normal", "wal_normal", "ours", goal),
+            ("share_of_memory", "memory", "ours", None),
+            ("memory_vs_wal_normal", "wal_normal", "memory", None),
+        ] {
+            outcome.add(format!("speedtest1_{key}{end}"), times.ratio(one, other), "x", goal);
+        }
+        outcome.add(format!("speedtest1_s{end}"), times.of("ours").cloned(), "s", None);
+    }
     Ok(())
 }
