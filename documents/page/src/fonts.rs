@@ -6,14 +6,16 @@
 //! looked at again: so every folder that fontconfig looks into is to be in here.
 
 use std::cell::{Cell, OnceCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
 use std::hash::Hasher;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::{Builder, JoinHandle};
 
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
@@ -57,11 +59,7 @@ pub(crate) struct StampedFolders {
 impl FontsAhead {
     /// Begins to look.
     pub(crate) fn begin() -> FontsAhead {
-        let look = || {
-            let folders = FontFolders::of_system();
-            let stamp = folders.stamp();
-            (folders, stamp)
-        };
+        let look = FontFolders::of_system_with_stamp;
         let thread = Builder::new().name("folders of fonts".to_owned()).spawn(look).ok();
         FontsAhead { thread: Cell::new(thread), found: OnceCell::new() }
     }
@@ -71,11 +69,7 @@ impl FontsAhead {
         self.found.get_or_init(|| {
             let found = self.thread.take().and_then(|thread| thread.join().ok());
             // Where there can be no thread.
-            let (folders, stamp) = found.unwrap_or_else(|| {
-                let folders = FontFolders::of_system();
-                let stamp = folders.stamp();
-                (folders, stamp)
-            });
+            let (folders, stamp) = found.unwrap_or_else(FontFolders::of_system_with_stamp);
             StampedFolders { folders, stamp }
         })
     }
@@ -106,10 +100,24 @@ impl StampedFolders {
 impl FontFolders {
     /// As the system's configuration has them.
     pub(crate) fn of_system() -> FontFolders {
-        FontFolders::from(|name| std::env::var_os(name).map(PathBuf::from))
+        FontFolders::of_system_with_states().0
     }
 
-    fn from(variable: impl Fn(&str) -> Option<PathBuf>) -> FontFolders {
+    /// The same, and [`FontFolders::stamp`] as of when each file was read.
+    fn of_system_with_stamp() -> (FontFolders, u64) {
+        let (folders, states) = FontFolders::of_system_with_states();
+        let stamp = folders.stamp_with(states.into_iter());
+        (folders, stamp)
+    }
+
+    fn of_system_with_states() -> (FontFolders, Vec<Option<State>>) {
+        FontFolders::with_states(|name| std::env::var_os(name).map(PathBuf::from))
+    }
+
+    /// With the state of each configuration before it was read.
+    fn with_states(
+        variable: impl Fn(&str) -> Option<PathBuf>,
+    ) -> (FontFolders, Vec<Option<State>>) {
         let home = variable("HOME").unwrap_or_default();
         let data = variable("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share"));
         let settings = variable("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"));
@@ -120,11 +128,10 @@ impl FontFolders {
         beside.into_iter().for_each(|folder| push_with_files(folder, &mut configurations));
         configurations.push(own.join("fonts.conf"));
         push_with_files(own.join("conf.d"), &mut configurations);
-        let mut roots = Vec::new();
-        let mut next = 0;
-        while let Some(configuration) = configurations.get(next).cloned() {
-            next += 1;
-            let text = read_file(&configuration, CONFIGURATION_BYTES_MAX).unwrap_or_default();
+        let (mut roots, mut states) = (Vec::new(), Vec::new());
+        while let Some(configuration) = configurations.get(states.len()).cloned() {
+            let (state, text) = read_configuration(&configuration);
+            states.push(state);
             let text = String::from_utf8_lossy(&text);
             roots.extend(named("dir", &text, &home, &data));
             let beside = configuration.parent().unwrap_or(Path::new("/"));
@@ -147,17 +154,23 @@ impl FontFolders {
             roots.extend([data.join("fonts"), home.join(".fonts")]);
         }
         let variables = VARIABLES.iter().map(|name| variable(name).unwrap_or_default()).collect();
-        FontFolders { roots, configurations, variables }
+        (FontFolders { roots, configurations, variables }, states)
     }
 
     /// A number that changes when a font comes, goes or is replaced, or the configuration or the
     /// user's language changes.
     pub(crate) fn stamp(&self) -> u64 {
+        self.stamp_with(self.configurations.iter().map(|path| State::at(path)))
+    }
+
+    fn stamp_with(&self, states: impl Iterator<Item = Option<State>>) -> u64 {
         let mut sum = Xxh3::new();
         self.variables.iter().for_each(|value| add_text(&mut sum, value.as_os_str()));
-        self.configurations.iter().for_each(|path| add_state(&mut sum, path));
-        for (folder, names) in self.all() {
-            add_state(&mut sum, &folder);
+        for (path, state) in self.configurations.iter().zip(states) {
+            add_state(&mut sum, path, state);
+        }
+        for (folder, Listing { state, names }) in self.all() {
+            add_state(&mut sum, &folder, Some(state));
             // What came and went between two ticks of the clock that the times are taken from shows
             // in the names alone.
             sum.write_u64(names.len() as u64);
@@ -172,45 +185,41 @@ impl FontFolders {
         let of_folders = self.stamp();
         let mut sum = Xxh3::new();
         sum.write_u64(of_folders);
-        for (folder, names) in self.all() {
-            names.iter().for_each(|name| add_state(&mut sum, &folder.join(name)));
+        for (folder, Listing { names, .. }) in self.all() {
+            for path in names.iter().map(|name| folder.join(name)) {
+                add_state(&mut sum, &path, State::at(&path));
+            }
         }
         [of_folders, sum.finish()]
     }
 
-    /// The folders and all below them, also behind links, as fontconfig goes; with what is in each,
-    /// in order.
-    fn all(&self) -> BTreeMap<PathBuf, Vec<OsString>> {
+    /// The folders and all below them, also behind links, as fontconfig goes; with what is in each.
+    /// One with several names has the first that is come by.
+    fn all(&self) -> BTreeMap<PathBuf, Listing> {
         let mut found = BTreeMap::new();
+        let mut seen = HashSet::new();
         let mut next = self.roots.clone();
-        while let Some(folder) = next.pop() {
-            // Without links in it a folder has one name: so circles end.
-            let Ok(folder) = folder.canonicalize() else { continue };
-            if found.len() >= FOLDERS_MAX || found.contains_key(&folder) {
+        while let Some(path) = next.pop() {
+            let Ok(folder) = Folder::open(&path) else { continue };
+            // Circles of links end here.
+            if found.len() >= FOLDERS_MAX || !seen.insert(folder.identity) {
                 continue;
             }
-            let Ok(entries) = std::fs::read_dir(&folder) else { continue };
-            let mut names = Vec::new();
-            for entry in entries.flatten() {
-                if is_folder(&entry) {
-                    next.push(entry.path());
-                }
-                names.push(entry.file_name());
-            }
-            names.sort();
-            found.insert(folder, names);
+            let Ok((listing, below)) = folder.list(&path) else { continue };
+            next.extend(below);
+            found.insert(path, listing);
         }
         found
     }
 
     /// The file that has these bytes, if one has.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<PathBuf> {
-        for (folder, names) in self.all() {
+        for (folder, Listing { names, .. }) in self.all() {
             for path in names.iter().map(|name| folder.join(name)) {
                 let same_size = std::fs::metadata(&path)
                     .is_ok_and(|about| about.is_file() && about.len() == bytes.len() as u64);
                 if same_size && read_file(&path, FONT_BYTES_MAX).is_ok_and(|there| there == bytes) {
-                    return Some(path);
+                    return Some(path.canonicalize().unwrap_or(path));
                 }
             }
         }
@@ -223,7 +232,7 @@ impl FontFolders {
             let extension = Path::new(name).extension().unwrap_or_default().to_ascii_lowercase();
             ["ttf", "otf", "ttc", "otc"].iter().any(|known| extension == *known)
         };
-        self.all().values().any(|names| names.iter().any(is_font))
+        self.all().values().any(|listing| listing.names.iter().any(is_font))
     }
 }
 
@@ -250,9 +259,91 @@ fn push_with_files(folder: PathBuf, configurations: &mut Vec<PathBuf>) {
     configurations.extend(files);
 }
 
-/// Whether it is a folder, or a link to one.
-fn is_folder(entry: &std::fs::DirEntry) -> bool {
-    entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir())
+/// What a folder has.
+struct Listing {
+    /// Before it was read.
+    state: State,
+    /// In order.
+    names: Vec<OsString>,
+}
+
+/// An open folder.
+struct Folder {
+    entries: Dir,
+    state: State,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl Folder {
+    fn open(path: &Path) -> rustix::io::Result<Folder> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let entries = Dir::new(openat(CWD, path, flags, Mode::empty())?)?;
+        let about = entries.stat()?;
+        let state = State { changed_s: about.st_ctime, changed_ns: about.st_ctime_nsec as i64 };
+        Ok(Folder { entries, state, identity: (about.st_dev, about.st_ino) })
+    }
+
+    /// What is in it, and the folders among that.
+    fn list(mut self, path: &Path) -> rustix::io::Result<(Listing, Vec<PathBuf>)> {
+        let (mut names, mut below) = (Vec::new(), Vec::new());
+        while let Some(entry) = self.entries.read() {
+            let entry = entry?;
+            let name = OsString::from_vec(entry.file_name().to_bytes().to_vec());
+            if name == "." || name == ".." {
+                continue;
+            }
+            let is_folder = match entry.file_type() {
+                FileType::Directory => true,
+                // Some file systems do not say.
+                FileType::Symlink | FileType::Unknown => path.join(&name).is_dir(),
+                _ => false,
+            };
+            if is_folder {
+                below.push(path.join(&name));
+            }
+            names.push(name);
+        }
+        names.sort();
+        below.sort();
+        Ok((Listing { state: self.state, names }, below))
+    }
+}
+
+/// When something of a file changed last, which no program sets.
+#[derive(Clone, Copy)]
+struct State {
+    changed_s: i64,
+    changed_ns: i64,
+}
+
+impl State {
+    fn of(about: &Metadata) -> State {
+        State { changed_s: about.ctime(), changed_ns: about.ctime_nsec() }
+    }
+
+    fn at(path: &Path) -> Option<State> {
+        std::fs::metadata(path).ok().map(|about| State::of(&about))
+    }
+}
+
+/// A file of fontconfig with its state before it was read, or a folder of them with its own; what
+/// cannot be read, or is too long, has no text.
+fn read_configuration(path: &Path) -> (Option<State>, Vec<u8>) {
+    // Opening a pipe waits for its other end without this.
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let Ok(file) = File::options().read(true).custom_flags(flags).open(path) else {
+        return (State::at(path), Vec::new());
+    };
+    let Ok(about) = file.metadata() else { return (None, Vec::new()) };
+    let mut text = Vec::new();
+    if about.is_file() && about.len() <= CONFIGURATION_BYTES_MAX {
+        text.resize(about.len() as usize, 0);
+        if file.read_exact_at(&mut text, 0).is_err() {
+            text.clear();
+        }
+    }
+    (Some(State::of(&about)), text)
 }
 
 fn add_text(sum: &mut Xxh3, text: &OsStr) {
@@ -260,13 +351,12 @@ fn add_text(sum: &mut Xxh3, text: &OsStr) {
     sum.write(text.as_bytes());
 }
 
-/// A path and its time of change, if there is something.
-fn add_state(sum: &mut Xxh3, path: &Path) {
-    let Ok(about) = std::fs::metadata(path) else { return };
+/// A path and its state, if there is something.
+fn add_state(sum: &mut Xxh3, path: &Path, state: Option<State>) {
+    let Some(State { changed_s, changed_ns }) = state else { return };
     add_text(sum, path.as_os_str());
-    // The time of change that no program sets.
-    sum.write_i64(about.ctime());
-    sum.write_i64(about.ctime_nsec());
+    sum.write_i64(changed_s);
+    sum.write_i64(changed_ns);
 }
 
 /// What elements of a configuration name, such as `dir`: `<dir>/usr/share/fonts</dir>`, `<dir
@@ -373,6 +463,12 @@ fn changed_ns(path: &Path) -> u64 {
 mod tests {
     use super::*;
 
+    fn folders_of(variable: impl Fn(&str) -> Option<PathBuf>) -> FontFolders {
+        let (folders, states) = FontFolders::with_states(variable);
+        assert_eq!(folders.stamp(), folders.stamp_with(states.into_iter()), "read or asked for");
+        folders
+    }
+
     #[test]
     fn the_folders_of_a_configuration_are_found() {
         let text = r#"<fontconfig><dir>/usr/share/fonts</dir> <dir prefix="xdg">fonts</dir><dir>~/.fonts</dir></fontconfig>"#;
@@ -391,15 +487,14 @@ mod tests {
         std::fs::create_dir_all(&fonts).unwrap();
         std::fs::write(&file, format!("<dir>{}</dir>", folder.path().join("fonts").display()))
             .unwrap();
-        let folders =
-            || FontFolders::from(|name| (name == "FONTCONFIG_FILE").then(|| file.clone()));
+        let folders = || folders_of(|name| (name == "FONTCONFIG_FILE").then(|| file.clone()));
         let changed = std::fs::metadata(&fonts).unwrap().modified().unwrap();
         let before = folders().stamp();
         assert_eq!(before, folders().stamp());
         assert!(!folders().has_fonts());
         std::fs::write(fonts.join("a.ttf"), b"a font").unwrap();
         // As if the clock that the times are taken from had not moved.
-        std::fs::File::open(&fonts).unwrap().set_modified(changed).unwrap();
+        File::open(&fonts).unwrap().set_modified(changed).unwrap();
         assert_ne!(before, folders().stamp());
         assert!(folders().has_fonts());
         assert_eq!(folders().find(b"a font"), Some(fonts.canonicalize().unwrap().join("a.ttf")));
@@ -410,7 +505,7 @@ mod tests {
     #[test]
     fn the_stamp_changes_with_the_users_language() {
         let of = |set: &str, value: &str| {
-            FontFolders::from(|name| (name == set).then(|| PathBuf::from(value))).stamp()
+            folders_of(|name| (name == set).then(|| PathBuf::from(value))).stamp()
         };
         let none = of("", "");
         assert_eq!(none, of("LANG", ""));
@@ -457,8 +552,7 @@ mod tests {
         }
         std::fs::create_dir_all(at("included")).unwrap();
         let path = std::env::join_paths([at("other"), at("beside")]).unwrap();
-        let folders =
-            FontFolders::from(|name| (name == "FONTCONFIG_PATH").then(|| PathBuf::from(&path)));
+        let folders = folders_of(|name| (name == "FONTCONFIG_PATH").then(|| PathBuf::from(&path)));
         assert_eq!(folders.configurations[0], at("beside/fonts.conf"));
         for name in ["behind/a.ttf", "named/b.ttf"] {
             let bytes = std::fs::read(at(name)).unwrap();

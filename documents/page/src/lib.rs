@@ -5,7 +5,7 @@
 //! [`open_with`] takes an [`Address`] and [`OpenOptions`] (the [`View`], the [`PageLimits`], the
 //! [`Cache`], the [`Fetch`] that reads pages) and returns an [`OpenPage`] with its [`Pixels`]. Its
 //! `to_keep` is stored by [`UnsavedPage::keep`]. [`Import`] does this for all pages of a folder or
-//! of a WARC file. [`show`] opens a window.
+//! of a WARC file. [`Browser`] is a browser that lacks a window only.
 //!
 //! # The modules, bottom up
 //! - `limits`, `error`, `view`: terms that all others share.
@@ -19,7 +19,9 @@
 //!   fonts.
 //! - `places`: the layout of a page, as boxes, links and text ([`PageLayout`]).
 //! - `picture`, `snapshot`: from the engine to a stored view, and from that to pixels.
-//! - `open`, `keeping`: opening and storing. `showing`, `viewer`, `window`: the browser.
+//! - `open`, `keeping`: opening and storing. `showing`, `viewer`: the browser.
+//! - `command`: the programs, `holdfast-page` and, behind it, `holdfast-page-engine` with the
+//!   window.
 //!
 //! # Invariant
 //! **What is shown from the cache equals what the engine would make now**, bit by bit. Where that
@@ -35,6 +37,7 @@ mod alts;
 mod answers;
 mod bounded;
 mod cache;
+pub mod command;
 mod decode;
 mod dots;
 mod engine;
@@ -77,7 +80,6 @@ mod svg;
 mod tree;
 mod view;
 mod viewer;
-mod window;
 
 pub use address::Address;
 pub use cache::{Cache, CacheStats, ViewRow};
@@ -92,7 +94,7 @@ pub use import::{
 };
 pub use keeping::{SaveReport, UnsavedPage};
 pub use limits::{PageLimits, VIEWPORT_MAX};
-pub use open::{open, open_with};
+pub use open::{open, open_kept_file, open_with};
 pub use opened::{OpenOptions, OpenPage, OpenTimes, PageUse, ShownFrom};
 pub use picture::{StaleReason, Tier};
 pub use pixels::Pixels;
@@ -102,5 +104,6 @@ pub use places::{
 pub use sources::CachePolicy;
 pub use steps::LAYOUT_THREAD;
 pub use view::View;
-pub use viewer::{OpenStats, Opener};
-pub use window::{ClosedWindow, FirstFrame, WindowError, show};
+pub use viewer::{
+    Browser, Button, ClosedWindow, Cursor, FirstFrame, Input, Key, Modifiers, OpenStats, Opener,
+};

@@ -80,6 +80,32 @@ pub fn open_with(address: &Address, opening: &OpenOptions<'_>) -> Result<OpenPag
     OpenSession::of(address, opening, opening.view).open(opening.cache)
 }
 
+/// The picture file of a page of this machine that asks no server, if it is kept and would be made
+/// the same now. `None` wherever something else is to be done or told, which [`open_with`] does.
+///
+/// It needs nothing that parses, lays out or paints: a program that calls nothing else is small, and
+/// is there at once.
+#[must_use]
+pub fn open_kept_file(address: &Address, opening: &OpenOptions<'_>) -> Option<OpenPage> {
+    let cache = opening.cache?;
+    if address.is_of_network() || opening.want != PageUse::File || opening.repaint {
+        return None;
+    }
+    let session = OpenSession::of(address, opening, opening.view);
+    let source = session.of_file().ok()?.source;
+    let look = |heap: &Owned<RegionBacking>| {
+        let kept = CachedView::open(heap.bytes(&session.name)?).ok()?;
+        session.show_file(heap, &kept, source).ok()?
+    };
+    let (opened, used_s) = cache.read(look).ok().flatten().flatten()?;
+    // What is to be kept anew is the business of who opens pages.
+    if opened.to_keep.is_some() {
+        return None;
+    }
+    cache.note_use(&session.name, used_s, session.now_s);
+    Some(opened)
+}
+
 /// What the cache has of a page.
 #[derive(Default)]
 struct CachedState {
@@ -268,37 +294,73 @@ impl<'a> OpenSession<'a> {
         kept: &CachedView<'_>,
         source: u128,
     ) -> Result<(OpenPage, u64), StaleReason> {
-        let bytes_max = self.limits.resource_bytes;
+        if self.want == PageUse::File
+            && !self.repaint
+            && let Some(opened) = self.show_file(heap, kept, source)?
+        {
+            return Ok(opened);
+        }
         if self.want != PageUse::Places {
             // Where a place in the page is will be known only when it is sure that the page is the
             // same.
-            let may_be_same = !self.repaint && self.fragment().is_none();
-            let is_file_kept = self.want == PageUse::File
-                && may_be_same
-                && matches!(kept.png(self.view), Ok(Some(_)));
-            if !is_file_kept {
-                kept.begin(self.view, may_be_same);
-            }
+            kept.begin(self.view, !self.repaint && self.fragment().is_none());
         }
-        kept.check(source, self.folders.get(), self.reach, &|resource| {
-            self.sources.found_since(resource, bytes_max)
-        })?;
+        self.check(kept, source)?;
         let view = self.view_of_place(heap, kept, source)?;
         let read = Instant::now();
-        let nothing = Pixels { width: 0, height: 0, bytes: Vec::new() };
-        let png = match self.want {
-            PageUse::File if !self.repaint => kept.png(view)?,
-            _ => None,
-        };
-        let png = png.map(|file| Arc::new(file.to_vec()));
         let (pixels, places, tier) = match self.want {
-            PageUse::File if png.is_some() => (nothing, None, Tier::Pixels),
             PageUse::Picture | PageUse::Scrolling | PageUse::File => {
                 let (pixels, tier) = kept.picture(view, !self.repaint)?;
                 (pixels, None, tier)
             }
-            PageUse::Places => (nothing, Some(kept.places()?), Tier::Layout),
+            PageUse::Places => (Pixels::NONE, Some(kept.places()?), Tier::Layout),
         };
+        // The mapping is not held on to: a writer waits for all who read.
+        let entry = (self.want == PageUse::Scrolling)
+            .then(|| heap.bytes(&self.name).unwrap_or_default().to_vec());
+        let (mut opened, used_s) = self.opened(kept, view, (pixels, tier), read);
+        opened.shown = ShownFrom::new(u128::from_le_bytes(kept.entry.header.source), None, entry);
+        opened.places = places;
+        Ok((opened, used_s))
+    }
+
+    /// The file of its pixels, if that is kept and would be made the same; nothing that paints is
+    /// needed.
+    fn show_file(
+        &self,
+        heap: &Owned<RegionBacking>,
+        kept: &CachedView<'_>,
+        source: u128,
+    ) -> Result<Option<(OpenPage, u64)>, StaleReason> {
+        // Where a place in the page is will be known only when it is sure that the page is the same.
+        if self.fragment().is_none() && matches!(kept.png(self.view), Ok(None)) {
+            return Ok(None);
+        }
+        self.check(kept, source)?;
+        let view = self.view_of_place(heap, kept, source)?;
+        let read = Instant::now();
+        let Some(png) = kept.png(view)?.map(<[u8]>::to_vec) else { return Ok(None) };
+        let (mut opened, used_s) = self.opened(kept, view, (Pixels::NONE, Tier::Pixels), read);
+        opened.png = Some(Arc::new(png));
+        Ok(Some((opened, used_s)))
+    }
+
+    /// Whether what is kept is what would be made now.
+    fn check(&self, kept: &CachedView<'_>, source: u128) -> Result<(), StaleReason> {
+        let bytes_max = self.limits.resource_bytes;
+        kept.check(source, self.folders.get(), self.reach, &|resource| {
+            self.sources.found_since(resource, bytes_max)
+        })
+    }
+
+    /// A page that is kept, when its entry was read, and when it was used last.
+    fn opened(
+        &self,
+        kept: &CachedView<'_>,
+        view: View,
+        (pixels, tier): (Pixels, Tier),
+        read: Instant,
+    ) -> (OpenPage, u64) {
         let header = &kept.entry.header;
         let content = (header.content[0].get(), header.content[1].get());
         let mut notes: Vec<String> =
@@ -308,14 +370,10 @@ impl<'a> OpenSession<'a> {
         if let Some(url) = forget.first() {
             notes.push(format!("not kept any more: the server of {url} does not want it to be"));
         }
-        // The mapping is not held on to: a writer waits for all who read.
-        let entry = (self.want == PageUse::Scrolling)
-            .then(|| heap.bytes(&self.name).unwrap_or_default().to_vec());
-        let source = u128::from_le_bytes(header.source);
         let opened = OpenPage {
-            shown: ShownFrom::new(source, None, entry),
+            shown: ShownFrom::new(u128::from_le_bytes(header.source), None, None),
             pixels,
-            png,
+            png: None,
             base: kept.about.base.clone(),
             title: kept.about.title.clone(),
             content,
@@ -330,9 +388,9 @@ impl<'a> OpenSession<'a> {
             },
             to_keep: (!news.is_empty())
                 .then(|| UnsavedPage::new(self.address.as_str(), news, None, true, forget)),
-            places,
+            places: None,
         };
-        Ok((opened, header.used_s.get()))
+        (opened, header.used_s.get())
     }
 
     /// The viewport at the place that the address names, unless it is scrolled.
@@ -424,8 +482,7 @@ impl<'a> OpenSession<'a> {
             layout: times.layout,
             paint: times.paint,
         };
-        let empty = Pixels { width: 0, height: 0, bytes: Vec::new() };
-        let pixels = std::mem::replace(&mut made.pixels, empty);
+        let pixels = std::mem::replace(&mut made.pixels, Pixels::NONE);
         let LaidOutPage { title, content, scroll, .. } = &made;
         let (title, content, scroll) = (title.clone(), *content, *scroll);
         let scroll_x = self.view.scroll_x_within(content.0);

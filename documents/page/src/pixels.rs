@@ -21,6 +21,11 @@ pub struct Pixels {
     pub bytes: Vec<u8>,
 }
 
+impl Pixels {
+    /// Where there are none.
+    pub(crate) const NONE: Pixels = Pixels { width: 0, height: 0, bytes: Vec::new() };
+}
+
 /// Paints on white, as paper is; into `bytes`, if they are as many as are needed.
 pub(crate) fn rasterize(
     view: View,

@@ -44,7 +44,7 @@ pub(crate) fn open_document(
     }
     let title = title_of(&Document::from_bytes(dom.bytes())?);
     let made = LaidOutPage {
-        pixels: Pixels { width: 0, height: 0, bytes: Vec::new() },
+        pixels: Pixels::NONE,
         title,
         content: (0, 0),
         scroll: 0,

@@ -2,7 +2,7 @@
 
 /// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
+pub enum Key {
     /// One that has a character, without Shift's doing for letters.
     Char(char),
     /// Arrow.
@@ -35,7 +35,7 @@ pub(crate) enum Key {
 
 /// Keys that are held meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Modifiers {
+pub struct Modifiers {
     /// Control.
     pub ctrl: bool,
     /// Alt.
@@ -46,7 +46,7 @@ pub(crate) struct Modifiers {
 
 /// A button of the mouse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Button {
+pub enum Button {
     /// The one that clicks.
     Left,
     /// The wheel.
@@ -59,7 +59,7 @@ pub(crate) enum Button {
 
 /// What a user does. Lengths are pixels of the window, from its left top.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Input {
+pub enum Input {
     /// Presses a key, which types this text.
     Key(Key, Modifiers, String),
     /// Moves the pointer there.

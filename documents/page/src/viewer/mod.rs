@@ -5,11 +5,12 @@
 //! ([`Viewer::answer`]); what is asked for comes out ([`Viewer::take_asks`]), and what the window
 //! shows ([`Viewer::compose`]). Nothing here waits, reads or lays out.
 
+mod browser;
 mod failure;
 mod find;
 mod frame;
 mod history;
-pub(crate) mod input;
+mod input;
 mod later;
 mod navigate;
 mod pages;
@@ -18,13 +19,13 @@ mod pointer;
 mod scroll;
 mod serving;
 mod status;
-pub(crate) mod talk;
+mod talk;
 mod text;
 mod typing;
 
-pub(crate) use input::{Button, Input, Key, Modifiers};
+pub use browser::{Browser, ClosedWindow, FirstFrame};
+pub use input::{Button, Input, Key, Modifiers};
 pub use pages::Opener;
-pub(crate) use pages::PageThreads;
 
 use crate::Address;
 use crate::pixels::Pixels;
@@ -38,7 +39,7 @@ use talk::{LineText, PageId, PaintedView, ReloadMode, ViewerEvent, ViewerRequest
 
 /// What the pointer looks like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Cursor {
+pub enum Cursor {
     /// As usual.
     #[default]
     Arrow,

@@ -148,8 +148,7 @@ impl PageServer {
     }
 
     fn told(&self, opened: &mut OpenPage, failure: Option<PageError>) -> OpenedView {
-        let empty = Pixels { width: 0, height: 0, bytes: Vec::new() };
-        let pixels = std::mem::replace(&mut opened.pixels, empty);
+        let pixels = std::mem::replace(&mut opened.pixels, Pixels::NONE);
         let is_kept = opened.to_keep.as_ref().and_then(UnsavedPage::coming).is_none();
         let tier = failure.is_none().then_some(opened.tier);
         let scroll = (self.asked.view.scroll_x_within(opened.content.0), opened.scroll);

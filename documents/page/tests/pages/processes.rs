@@ -10,7 +10,11 @@ use crate::{Place, anew, png, view};
 
 impl Place {
     pub(crate) fn program(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast-page"));
+        self.program_at(Path::new(env!("CARGO_BIN_EXE_holdfast-page")))
+    }
+
+    fn program_at(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
         command
             .env("HOLDFAST_HOME", self.home())
             .env("HOLDFAST_POOL", self.pool())
@@ -77,6 +81,91 @@ fn run(place: &Place, page: &Path) -> (String, String) {
     let output = opening(place, page).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     out(&output)
+}
+
+/// The program without the engine, alone in a folder, writes the file of a page that is kept, as it was
+/// written first. For all else it asks for the engine, and has written and said nothing of its own.
+///
+/// Guarantee: pages/small-program
+#[test]
+fn kept_file_needs_no_engine() {
+    let place = Place::new();
+    let text = "<!doctype html><title>Kept</title><link rel=stylesheet href=a.css><h1>a";
+    let page = place.write("a.html", format!("{text}{}", "<p>text".repeat(40)));
+    place.write("a.css", "h1 { color: green }");
+    place.write("b.html", "<!doctype html><h1 id=b>b");
+    let folder = place.write("x", "").with_file_name("alone");
+    std::fs::create_dir(&folder).unwrap();
+    let small = folder.join("holdfast-page");
+    std::fs::copy(env!("CARGO_BIN_EXE_holdfast-page"), &small).unwrap();
+    let file = folder.join("out.png");
+    let asked = |program: Command, arguments: &[&str]| {
+        let mut program = program;
+        let _ = std::fs::remove_file(&file);
+        program.current_dir(page.parent().unwrap()).args(arguments);
+        let output = program.output().unwrap();
+        (output.status.code(), out(&output), std::fs::read(&file).ok())
+    };
+    let alone = |arguments: &[&str]| {
+        let mut program = place.program_at(&small);
+        program.env("PATH", "/nowhere");
+        asked(program, arguments)
+    };
+    let png = file.to_str().unwrap();
+    let opening = ["open", "a.html", "--viewport", "300x200", "--png", png];
+    let needs_engine = |what: &str, arguments: &[&str]| {
+        let (code, (said, complained), written) = alone(arguments);
+        assert_eq!((code, &*said, written.is_some()), (Some(3), "", false), "{what}");
+        assert!(
+            complained.contains("needs the program holdfast-page-engine"),
+            "{what}: {complained}"
+        );
+        assert!(complained.contains("cargo build --release -p holdfast-page"), "{complained}");
+    };
+    needs_engine("nothing is kept", &opening);
+    let (code, (said, _), made) = asked(place.program(), &opening);
+    assert!(code == Some(0) && said.starts_with("cold"), "{said}");
+    for more in [&[][..], &["--offline"]] {
+        let (code, (said, complained), kept) = alone(&[&opening, more].concat());
+        assert_eq!((code, &*complained), (Some(0), ""));
+        assert!(said.starts_with("pixels") && said.ends_with("from 0: Kept\n"), "{said}");
+        assert!(kept.is_some() && kept == made);
+    }
+    let (_, (json, _), _) = alone(&[&opening[..], &["--json"]].concat());
+    assert!(
+        json.contains("\"tier\":\"pixels\"") || json.contains("\"tier\": \"pixels\""),
+        "{json}"
+    );
+    // A file that cannot be written is told of by it as by the engine.
+    let nowhere = ["open", "a.html", "--viewport", "300x200", "--png", "missing/out.png"];
+    let engine = place.program_at(Path::new(env!("CARGO_BIN_EXE_holdfast-page-engine")));
+    let (by_engine, by_small) = (asked(engine, &nowhere), alone(&nowhere));
+    assert_eq!((&by_engine.0, &by_engine.1), (&by_small.0, &by_small.1));
+    assert_eq!(by_small.0, Some(7));
+    let other_view = ["open", "a.html", "--viewport", "200x200", "--png", png];
+    for (what, arguments) in [
+        ("another page", &["open", "b.html", "--png", png][..]),
+        ("another viewport", &other_view),
+        ("another place", &[&opening[..], &["--scroll", "3"]].concat()),
+        ("painted anew", &[&opening[..], &["--repaint"]].concat()),
+        ("without a cache", &[&opening[..], &["--no-cache"]].concat()),
+        ("servers may be asked", &[&opening[..], &["--network"]].concat()),
+        ("a server", &["open", "http://127.0.0.1:9/", "--png", png]),
+        ("no file", &["open", "a.html", "--viewport", "300x200"]),
+        ("a window", &[&opening[..], &["--window"]].concat()),
+        ("a wrong argument", &[&opening[..], &["--wrong"]].concat()),
+        ("help", &["open", "--help"]),
+        ("another command", &["ls"]),
+        ("nothing", &[]),
+    ] {
+        needs_engine(what, arguments);
+    }
+    place.write("a.css", "h1 { color: blue }");
+    needs_engine("a style sheet changed", &opening);
+    let (code, (said, complained), changed) = asked(place.program(), &opening);
+    assert!(code == Some(0) && complained.contains("a.css changed"), "{said} {complained}");
+    assert!(changed.is_some() && changed != made);
+    assert!(alone(&opening).2 == changed, "and that is kept now");
 }
 
 /// Guarantee: pages/kills

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use holdfast_page::{
     EntryDamage, Files, FindOptions, OpenOptions, OpenPage, PageUse, StaleReason, Tier, View, open,
-    open_with,
+    open_kept_file, open_with,
 };
 
 use crate::damage::plant;
@@ -352,7 +352,18 @@ fn kept_file_is_the_one_that_was_written() {
         }
         (opened, png)
     };
+    let limits = limits();
+    let opening = OpenOptions {
+        want: PageUse::File,
+        ..OpenOptions::new(view, &limits, Some(&cache), Arc::new(Files))
+    };
+    let kept_file = || {
+        let mut kept = open_kept_file(&address(&page), &opening)?;
+        Some(kept.png().unwrap())
+    };
+    assert_eq!(kept_file(), None, "nothing is kept yet");
     let (first, made) = file(false);
+    assert!(kept_file().is_some_and(|kept| kept == made));
     assert_eq!((first.tier, &*made), (Tier::Nothing, &anew(&page, view).to_png().unwrap()));
     let (again, kept) = file(false);
     assert_eq!((again.tier, again.pixels.bytes.len()), (Tier::Pixels, 0), "nothing was unpacked");
@@ -369,6 +380,7 @@ fn kept_file_is_the_one_that_was_written() {
         let mut entry = whole.clone();
         plant(&mut entry, at, &[byte]);
         replace(&place, &name, &entry);
+        assert_eq!(kept_file(), None, "{at}");
         let (opened, png) = file(false);
         assert!(matches!(opened.stale, Some(StaleReason::Damaged(_))), "{at}: {:?}", opened.stale);
         assert!(png == made, "{at}");

@@ -6,8 +6,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use holdfast_command::exit::CODES;
 use holdfast_command::size::parse_heap_limit;
 use holdfast_native_heap::parse_size;
-use holdfast_page::{PageError, View};
 use holdfast_region::RegionName;
+
+use crate::{PageError, View};
 
 const HELP: &str = "\
 Examples:

@@ -4,8 +4,9 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-use crate::importing::report::{Report, shown};
 use holdfast_sys::counted::counted;
+
+use crate::command::importing::report::{Report, shown};
 
 const REWRITTEN_EACH: Duration = Duration::from_millis(200);
 const LINE_EACH: Duration = Duration::from_secs(5);

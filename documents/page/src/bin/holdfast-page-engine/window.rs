@@ -4,14 +4,13 @@
 //! The page is on its way before there is a window, and pixels wait for no fonts: the line below
 //! comes when it is there.
 
-mod keys;
-
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use holdfast_page::command::WindowOrder;
+use holdfast_page::{Browser, ClosedWindow, Cursor, FirstFrame, Input, Modifiers};
 use softbuffer::{Context, Surface};
 use winit::application::ApplicationHandler;
 use winit::dpi::{PhysicalPosition, PhysicalSize};
@@ -21,14 +20,11 @@ use winit::event_loop::{
 };
 use winit::window::{CursorIcon, Window, WindowId};
 
-use crate::viewer::talk::ViewerEvent;
-use crate::viewer::{Cursor, Input, Modifiers, OpenStats, Opener, PageThreads, Viewer};
-use crate::{Address, View};
+use crate::keys;
 
 /// Why there is no window.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WindowError {
+pub(crate) enum WindowError {
     /// Nothing says where windows are shown.
     #[error(
         "there is no display to open a window on: set DISPLAY (X11) or WAYLAND_DISPLAY to one, or write a picture \
@@ -60,71 +56,35 @@ fn draw_error(reason: impl ToString) -> WindowError {
     WindowError::Draw { reason: reason.to_string() }
 }
 
-/// The first complete picture in the window.
-#[derive(Clone, Debug)]
-pub struct FirstFrame {
-    /// From the beginning until there was a window.
-    pub window: Duration,
-    /// From the beginning until the picture was on the screen.
-    pub shown: Duration,
-    /// What served the page.
-    pub served: OpenStats,
-    /// Its title.
-    pub title: String,
-}
-
-/// What is to be said when the window is closed.
-#[derive(Clone, Debug, Default)]
-pub struct ClosedWindow {
-    /// None, if it was closed before that.
-    pub first: Option<FirstFrame>,
-    /// What could not be told in the window any more: that a page is not kept, and the like, for
-    /// people.
-    pub notes: Vec<String>,
-}
-
-/// Shows a page in a window until that is closed, or, if it ends `after_first_frame`, until the
-/// page is on the screen. Durations are `since` then.
+/// Shows a page in a window until that is closed, or, if it is to close by itself, until the page is
+/// on the screen.
 ///
 /// # Errors
 /// [`WindowError`]. What is wrong with a page is shown in the window.
-pub fn show(
-    address: Address,
-    view: View,
-    opener: Opener,
-    after_first_frame: bool,
-    since: Instant,
-) -> Result<ClosedWindow, WindowError> {
+pub(crate) fn show(order: WindowOrder) -> Result<ClosedWindow, WindowError> {
+    let WindowOrder { address, view, opener, closes_after_first_frame, since } = order;
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if !["DISPLAY", "WAYLAND_DISPLAY", "WAYLAND_SOCKET"].into_iter().any(is_set) {
         return Err(WindowError::NoDisplay);
     }
-    let (sender, answers) = channel();
     let waker: Arc<OnceLock<Mutex<EventLoopProxy<()>>>> = Arc::default();
     let proxy = Arc::clone(&waker);
-    let mut pages = PageThreads::new(opener, move |answer| {
-        // A receiver that is gone wants no answer.
-        let _ = sender.send(answer);
+    let browser = Browser::new(address, view, opener, move || {
         if let Some(proxy) = proxy.get() {
             let _ = proxy.lock().unwrap_or_else(PoisonError::into_inner).send_event(());
         }
     });
-    let mut viewer = Viewer::new(address, view, 1000);
-    viewer.take_asks().into_iter().for_each(|ask| pages.serve(ask));
     let mut app = App {
-        viewer,
-        pages,
-        answers,
+        browser,
         screen: None,
         held: Modifiers::default(),
         title: String::new(),
         cursor: Cursor::default(),
-        after_first_frame,
+        closes_after_first_frame,
         since,
         window_at: Duration::ZERO,
         first: None,
         drawn: None,
-        notes: Vec::new(),
         failure: None,
     };
     // A library of the display that is not there is a panic of the code that looks for it.
@@ -136,11 +96,8 @@ pub fn show(
     }));
     // Before what is being kept is waited for: a window that answers nothing is not left standing.
     drop(app.screen.take());
-    let App { pages, first, failure, answers, mut notes, .. } = app;
-    let late = pages.close();
-    let is_note =
-        |answer| if let ViewerEvent::Note { text, .. } = answer { Some(text) } else { None };
-    notes.extend(answers.try_iter().filter_map(is_note).chain(late));
+    let App { browser, first, failure, .. } = app;
+    let notes = browser.close();
     let words = |panic: Box<dyn std::any::Any + Send>| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked").to_owned()
@@ -159,28 +116,24 @@ struct Screen {
 const BELIEVED_AFTER: Duration = Duration::from_secs(5);
 
 struct App {
-    viewer: Viewer,
-    pages: PageThreads,
-    answers: Receiver<ViewerEvent>,
+    browser: Browser,
     screen: Option<Screen>,
     held: Modifiers,
     title: String,
     cursor: Cursor,
-    after_first_frame: bool,
+    closes_after_first_frame: bool,
     since: Instant,
     window_at: Duration,
     first: Option<FirstFrame>,
     /// When what is to be the first frame was drawn first.
     drawn: Option<Instant>,
-    /// What is to be said when the window is gone.
-    notes: Vec<String>,
     failure: Option<WindowError>,
 }
 
 impl App {
     fn open_window(&mut self, event_loop: &ActiveEventLoop) -> Result<Screen, WindowError> {
-        let (width, height) = self.viewer.size();
-        self.title = self.viewer.title();
+        let (width, height) = self.browser.size();
+        self.title = self.browser.title();
         let attributes = Window::default_attributes()
             .with_title(self.title.clone())
             .with_inner_size(PhysicalSize::new(width, height))
@@ -193,15 +146,15 @@ impl App {
 
     fn draw(&mut self) -> Result<(), WindowError> {
         let Some(screen) = &mut self.screen else { return Ok(()) };
-        let (width, height) = self.viewer.size();
+        let (width, height) = self.browser.size();
         let (Some(w), Some(h)) = (NonZeroU32::new(width), NonZeroU32::new(height)) else {
             return Ok(());
         };
         screen.surface.resize(w, h).map_err(draw_error)?;
         let mut buffer = screen.surface.buffer_mut().map_err(draw_error)?;
-        self.viewer.compose(&mut buffer);
-        let is_first = self.first.is_none() && self.viewer.is_settled();
-        let shown = (is_first && self.after_first_frame).then(|| buffer.to_vec());
+        self.browser.compose(&mut buffer);
+        let is_first = self.first.is_none() && self.browser.is_settled();
+        let shown = (is_first && self.closes_after_first_frame).then(|| buffer.to_vec());
         screen.window.pre_present_notify();
         buffer.present().map_err(draw_error)?;
         if !is_first {
@@ -216,7 +169,7 @@ impl App {
             screen.window.request_redraw();
             return Ok(());
         }
-        if let Some((served, title)) = self.viewer.shown() {
+        if let Some((served, title)) = self.browser.shown() {
             let (window, shown) = (self.window_at, self.since.elapsed());
             self.first = Some(FirstFrame { window, shown, served, title: title.to_owned() });
         }
@@ -225,31 +178,26 @@ impl App {
 
     /// Hands on what there is, both ways.
     fn exchange(&mut self, event_loop: &ActiveEventLoop) {
-        while let Ok(answer) = self.answers.try_recv() {
-            // The line of a window is not read that ends by itself.
-            if let (true, ViewerEvent::Note { text, .. }) = (self.after_first_frame, &answer) {
-                self.notes.push(text.clone());
-            }
-            self.viewer.answer(answer);
-        }
-        for ask in self.viewer.take_asks() {
-            self.pages.serve(ask);
-        }
-        let is_shown = self.first.is_some() || self.viewer.has_nothing();
-        if self.viewer.is_done() || self.failure.is_some() || self.after_first_frame && is_shown {
+        // The line of a window is not read that ends by itself.
+        self.browser.exchange(self.closes_after_first_frame);
+        let is_shown = self.first.is_some() || self.browser.has_nothing();
+        if self.browser.is_done()
+            || self.failure.is_some()
+            || self.closes_after_first_frame && is_shown
+        {
             event_loop.exit();
             return;
         }
         let Some(screen) = &self.screen else { return };
-        if self.viewer.take_changed() {
+        if self.browser.take_changed() {
             screen.window.request_redraw();
         }
-        let title = self.viewer.title();
+        let title = self.browser.title();
         if title != self.title {
             screen.window.set_title(&title);
             self.title = title;
         }
-        let cursor = self.viewer.cursor();
+        let cursor = self.browser.cursor();
         if cursor != self.cursor {
             screen.window.set_cursor(match cursor {
                 Cursor::Arrow => CursorIcon::Default,
@@ -304,10 +252,10 @@ impl ApplicationHandler for App {
         match self.open_window(event_loop) {
             Ok(screen) => {
                 self.window_at = self.since.elapsed();
-                self.viewer.input(Input::Scale(permille(screen.window.scale_factor())));
+                self.browser.input(Input::Scale(permille(screen.window.scale_factor())));
                 let PhysicalSize { width, height } = screen.window.inner_size();
                 if width > 0 && height > 0 {
-                    self.viewer.input(Input::Resize(width, height));
+                    self.browser.input(Input::Resize(width, height));
                 }
                 self.screen = Some(screen);
             }
@@ -321,7 +269,7 @@ impl ApplicationHandler for App {
                 self.failure = Some(error);
             }
         } else if let Some(input) = self.input(&event) {
-            self.viewer.input(input);
+            self.browser.input(input);
         }
     }
 

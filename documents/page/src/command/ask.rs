@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use holdfast_page::{Address, FindOptions, OpenOptions, OpenPage, PageUse, Place, open_with};
 use holdfast_sys::terminal::{Shown, notice};
 use serde::Serialize;
 
-use crate::args::{AskArgs, BoxesArgs, FindArgs};
-use crate::{FOUND, Failure, USAGE, cache, keep, limits, opening, print, print_json};
+use crate::command::args::{AskArgs, BoxesArgs, FindArgs};
+use crate::command::{FOUND, Failure, USAGE, cache, keep, limits, opening, print, print_json, web};
+use crate::{Address, FindOptions, OpenOptions, OpenPage, PageUse, Place, open_with};
 
 /// What `find --json` prints of each match; pixels of the page.
 #[derive(Serialize)]
@@ -67,14 +67,11 @@ pub(crate) fn boxes(args: &BoxesArgs) -> Result<u8, Failure> {
         .boxes_of(&args.selector)
         .map_err(|error| Failure { code: USAGE, message: error.to_string() })?;
     if args.ask.json {
-        let report = |one: &holdfast_page::NodeBox| BoxReport {
-            node: one.node,
-            place: one.place,
-            fixed: one.fixed,
-        };
+        let report =
+            |one: &crate::NodeBox| BoxReport { node: one.node, place: one.place, fixed: one.fixed };
         print_json(&found.iter().map(report).collect::<Vec<_>>())?;
     } else {
-        let line = |one: &holdfast_page::NodeBox| {
+        let line = |one: &crate::NodeBox| {
             format!("{}{}  node {}\n", corners(&one.place), fixed(one.fixed), one.node)
         };
         print(&found.iter().map(line).collect::<String>())?;
@@ -99,7 +96,7 @@ fn ask(args: &AskArgs) -> Result<OpenPage, Failure> {
     let cache = if args.no_cache { None } else { cache(&args.place).ok() };
     let opening = OpenOptions {
         want: PageUse::Places,
-        ..opening(view, &limits, cache.as_ref(), &args.servers)
+        ..opening(view, &limits, cache.as_ref(), &args.servers, web(&args.servers))
     };
     let mut opened = open_with(&address, &opening)?;
     for note in &opened.notes {

@@ -1,15 +1,14 @@
 //! Keys and buttons of the window system, as the viewer has them.
 
+use holdfast_page::{Button, Key, Modifiers};
 use winit::event::MouseButton;
 use winit::keyboard::{self, ModifiersState, NamedKey};
 
-use crate::viewer::{Button, Key, Modifiers};
-
-pub(super) fn held(state: ModifiersState) -> Modifiers {
+pub(crate) fn held(state: ModifiersState) -> Modifiers {
     Modifiers { ctrl: state.control_key(), alt: state.alt_key(), shift: state.shift_key() }
 }
 
-pub(super) fn button(button: MouseButton) -> Option<Button> {
+pub(crate) fn button(button: MouseButton) -> Option<Button> {
     Some(match button {
         MouseButton::Left => Button::Left,
         MouseButton::Middle => Button::Middle,
@@ -19,7 +18,7 @@ pub(super) fn button(button: MouseButton) -> Option<Button> {
     })
 }
 
-pub(super) fn key(key: &keyboard::Key) -> Option<Key> {
+pub(crate) fn key(key: &keyboard::Key) -> Option<Key> {
     let named = match key {
         keyboard::Key::Character(text) => {
             let first = text.chars().next()?;

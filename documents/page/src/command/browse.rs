@@ -2,26 +2,31 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_page::{Address, FirstFrame, OpenOptions, Opener, WindowError, show};
 use holdfast_sys::terminal::{Shown, notice};
 use serde::Serialize;
 
-use crate::args::OpenArgs;
-use crate::{Failure, OTHER, cache_unless_without, limits, opening, print, print_json};
+use super::WindowOrder;
+use crate::command::args::OpenArgs;
+use crate::command::{
+    Failure, OTHER, cache_unless_without, limits, opening, print, print_json, web,
+};
+use crate::{Address, ClosedWindow, FirstFrame, OpenOptions, Opener};
 
-impl From<WindowError> for Failure {
-    fn from(error: WindowError) -> Failure {
-        Failure { code: OTHER, message: error.to_string() }
-    }
-}
-
-pub(crate) fn run(args: &OpenArgs, started: Instant) -> Result<u8, Failure> {
+pub(crate) fn run<E: ToString>(
+    args: &OpenArgs,
+    since: Instant,
+    show_window: impl FnOnce(WindowOrder) -> Result<ClosedWindow, E>,
+) -> Result<u8, Failure> {
     let address = Address::parse(&args.page)?;
     let view = args.viewport.view()?.scrolled(args.scroll).scrolled_right(args.scroll_x);
     let limits = limits(args.timeout, &args.servers);
-    let OpenOptions { from, network, asking, .. } = opening(view, &limits, None, &args.servers);
+    let OpenOptions { from, network, asking, .. } =
+        opening(view, &limits, None, &args.servers, web(&args.servers));
     let opener = Opener { limits, cache: cache_unless_without(args), from, network, asking };
-    let closed = show(address, view, opener, args.exit_after_first_frame, started)?;
+    let closes_after_first_frame = args.exit_after_first_frame;
+    let order = WindowOrder { address, view, opener, closes_after_first_frame, since };
+    let closed =
+        show_window(order).map_err(|error| Failure { code: OTHER, message: error.to_string() })?;
     for note in &closed.notes {
         notice(format_args!("holdfast: {}", Shown(note)));
     }

@@ -2,15 +2,15 @@
 
 use std::time::Instant;
 
-use holdfast_page::{ImportPlan, ImportProblem, PageOutcome};
 use holdfast_sys::counted::counted;
 use holdfast_sys::terminal::Shown;
 use serde::Serialize;
 
-use crate::importing::STOPPED;
-use crate::importing::part::PartEnd;
-use crate::importing::watch::Watch;
-use crate::{FOUND, Failure, NO_ROOM, print, print_json};
+use crate::command::importing::STOPPED;
+use crate::command::importing::part::PartEnd;
+use crate::command::importing::watch::Watch;
+use crate::command::{FOUND, Failure, NO_ROOM, print, print_json};
+use crate::{ImportPlan, ImportProblem, PageOutcome};
 
 /// Failures that are named on the terminal, and in JSON.
 const SHOWN_MAX: usize = 100;

@@ -18,16 +18,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use holdfast_page::{PageOutcome, page_sum};
+use part::{PartEnd, PartMessage};
+use report::Report;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGINT, SIGTERM};
-
-use crate::args::ImportArgs;
-use crate::{Failure, OTHER};
-use part::{PartEnd, PartMessage};
-use report::Report;
 use watch::Watch;
+
+use crate::command::args::ImportArgs;
+use crate::command::{Failure, OTHER};
+use crate::{PageOutcome, page_sum};
 
 pub(crate) use part::data_bytes_max;
 

@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use holdfast_heap::HeapError;
 use holdfast_native_heap::OpenHeapError;
-use holdfast_page::{
-    CacheError, Import, ImportEnd, ImportError, ImportEvent, ImportPlan, ImportScope, PageLimits,
-    PageOutcome,
-};
 use holdfast_region::ErrorKind;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{ImportArgs, OnlyArg};
-use crate::importing::PartOrder;
-use crate::{BAD_FILE, DATA_BYTES_MAX, Failure, NO_ROOM, NOT_FOUND, OTHER, cache};
+use crate::command::args::{ImportArgs, OnlyArg};
+use crate::command::importing::PartOrder;
+use crate::command::{BAD_FILE, DATA_BYTES_MAX, Failure, NO_ROOM, NOT_FOUND, OTHER, cache};
+use crate::{
+    CacheError, Import, ImportEnd, ImportError, ImportEvent, ImportPlan, ImportScope, PageLimits,
+    PageOutcome,
+};
 
 /// Unless it is said how many; each may take a good part of the memory.
 const JOBS_USUAL_MAX: u64 = 16;

@@ -5,20 +5,19 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use holdfast_dom::{Document, Documents, DomError, LoosePage, Node, ParseOptions, Selector};
-use holdfast_heap::Backing;
-use holdfast_native_heap::{OpenHeapError, RegionBacking, open_data_heap};
-use holdfast_page::{Address, Cache};
-use holdfast_region::{ErrorKind, RegionError, RegionName};
-use holdfast_sys::counted::counted;
-use serde::Serialize;
-
 use holdfast_command::exit::{BAD_FILE, FOUND, Failure, NO_ROOM, NOT_FOUND, OTHER, USAGE};
 use holdfast_command::keys::{DEFAULT_KEY, key, key_for_new, name_space};
 use holdfast_command::output::{print, print_each, print_json, print_json_each, with_progress};
 use holdfast_command::size::show_size;
+use holdfast_dom::{Document, Documents, DomError, LoosePage, Node, ParseOptions, Selector};
+use holdfast_heap::Backing;
+use holdfast_native_heap::{OpenHeapError, RegionBacking, open_data_heap};
+use holdfast_region::{ErrorKind, RegionError, RegionName};
+use holdfast_sys::counted::counted;
+use serde::Serialize;
 
-use crate::args::{KeepArgs, MatchForm, QueryArgs};
+use crate::command::args::{KeepArgs, MatchForm, QueryArgs};
+use crate::{Address, Cache};
 
 /// Where `holdfast page open` and `import` keep pages.
 const PAGE_CACHE: &str = "page-cache";
