@@ -2,11 +2,11 @@
 """Plays a video that is decoded in a sandbox: in a window, into PNG files, or for the figures alone.
 
 The decoder is the applet `video`: whatever a video does to it, this program gets pixels or an exception. A call
-decodes one frame into a shared buffer; PNG files are made straight of that memory, and the window costs one copy,
-because Tk takes nothing but `bytes`.
+decodes one frame into one of two shared buffers, while the frame in the other one is shown or written; PNG files are
+made straight of that memory, and the window costs one copy, because Tk takes nothing but `bytes`.
 
-Invariants: what the applet says (sizes, times, rates) is checked before it is used. While pixels are read no call is
-under way; an applet that stores to them all the same changes the picture and nothing else.
+Invariants: what the applet says (sizes, times, rates) is checked before it is used. While pixels are read no call that
+is under way has their buffer; an applet that stores to them all the same changes the picture and nothing else.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,15 +130,15 @@ class Video:
             applet,
             call_timeout=CALL_TIMEOUT_S,
             memory=DECODER_BYTES + size,
-            buffers=size + FRAME_BYTES_MAX,
+            buffers=size + 2 * FRAME_BYTES_MAX,
         )
         try:
             self.start_ms = self._applet.metrics().start_seconds * 1000
             self.properties = Properties.of(self._open(video, size))
             self.open_ms = self._spent_ms()
             frame_bytes = self.properties.width * self.properties.height * PIXEL_BYTES
-            self._buffer = self._applet.buffer(frame_bytes)
-            self._pixels = memoryview(self._buffer)[:frame_bytes]
+            self._buffers = [self._applet.buffer(frame_bytes) for _ in range(2)]
+            self._pixels = [memoryview(buffer)[:frame_bytes] for buffer in self._buffers]
         except BaseException:
             self._applet.close()
             raise
@@ -155,14 +156,24 @@ class Video:
         return self._applet.call("open", buffer=buffer)
 
     def frames(self) -> Iterator[Frame]:
-        """The frames in their order. Each has the same memory."""
+        """The frames in their order. Each is decoded while the one before is looked at."""
         number = 0
-        while answer := self._applet.call("next_frame", FORMAT, buffer=self._buffer):
-            if len(answer) != 8:
-                raise AppletDied("the applet's answer to `next_frame` is no time; build it anew")
-            (time_us,) = struct.unpack("<q", answer)
-            yield Frame(number, max(time_us, 0) / 1e6, self._spent_ms(), self._pixels)
-            number += 1
+        with ThreadPoolExecutor(1, "decoder") as decoder:
+            ahead = decoder.submit(self._decode, number)
+            while decoded := ahead.result():
+                ahead = decoder.submit(self._decode, number + 1)
+                yield Frame(number, *decoded, self._pixels[number % 2])
+                number += 1
+
+    def _decode(self, number: int) -> tuple[float, float] | None:
+        """The time of the next frame, and of the call; nothing behind the last one."""
+        answer = self._applet.call("next_frame", FORMAT, buffer=self._buffers[number % 2])
+        if not answer:
+            return None
+        if len(answer) != 8:
+            raise AppletDied("the applet's answer to `next_frame` is no time; build it anew")
+        (time_us,) = struct.unpack("<q", answer)
+        return max(time_us, 0) / 1e6, self._spent_ms()
 
     def _spent_ms(self) -> float:
         last = self._applet.last_call
