@@ -6,6 +6,7 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::process::Command;
+use std::time::Instant;
 
 use crate::applets;
 use crate::c_library;
@@ -55,17 +56,19 @@ fn run_all(workspace: &Workspace) -> Outcome {
         let mut command = cargo(&workspace.root);
         command.args(["test", "--no-fail-fast"]).args(&arguments).args(["--", "--show-output"]);
         let name = format!("cargo test {}", arguments.join(" "));
-        lines.push(report(&name, run_tests(&command), &mut outcome));
+        lines.push(report(&name, || run_tests(&command), &mut outcome));
     }
-    lines.push(report("the heap's tests as applets", in_sandbox(workspace), &mut outcome));
-    lines.push(report(
-        "pools in a machine with persistent memory",
-        in_machine(workspace),
-        &mut outcome,
-    ));
-    lines.push(report("SQLite's own test suite", sqlite_suite::test(workspace), &mut outcome));
-    lines.push(report("the Python package", python::test(workspace), &mut outcome));
-    lines.push(report("the web package", web::test(workspace), &mut outcome));
+    type Run = fn(&Workspace) -> Result<Outcome>;
+    let others: [(&str, Run); 5] = [
+        ("the heap's tests as applets", in_sandbox),
+        ("pools in a machine with persistent memory", in_machine),
+        ("SQLite's own test suite", sqlite_suite::test),
+        ("the Python package", python::test),
+        ("the web package", web::test),
+    ];
+    for (name, run) in others {
+        lines.push(report(name, || run(workspace), &mut outcome));
+    }
     println!();
     for line in lines {
         println!("{line}");
@@ -73,13 +76,15 @@ fn run_all(workspace: &Workspace) -> Outcome {
     outcome
 }
 
-/// Adds what a run came to; returns a line about it.
-fn report(name: &str, run: Result<Outcome>, outcome: &mut Outcome) -> String {
-    let this = run.unwrap_or_else(|failure| {
+/// Runs, and adds what that came to; returns a line about it, with what it took.
+fn report(name: &str, run: impl FnOnce() -> Result<Outcome>, outcome: &mut Outcome) -> String {
+    let started = Instant::now();
+    let this = run().unwrap_or_else(|failure| {
         println!("FAILED: {failure}");
         Outcome { failed: 1, ..Outcome::default() }
     });
-    let line = format!("{}: {} passed, {} failed", name.trim_end(), this.passed, this.failed);
+    let (name, seconds) = (name.trim_end(), started.elapsed().as_secs());
+    let line = format!("{name}: {} passed, {} failed, {seconds} s", this.passed, this.failed);
     outcome.add(this);
     line
 }
