@@ -92,7 +92,11 @@ pub fn open_kept_file(address: &Address, opening: &OpenOptions<'_>) -> Option<Op
         return None;
     }
     let session = OpenSession::of(address, opening, opening.view);
-    let source = session.of_file().ok()?.source;
+    let (url, _, bytes_max) = session.wanted_page();
+    let source = PageSource::sum_of_file(&url, bytes_max).or_else(|| {
+        // A folder, and whatever else is read as a whole.
+        session.of_file().ok().map(|page| page.source)
+    })?;
     let look = |heap: &Owned<RegionBacking>| {
         let kept = CachedView::open(heap.bytes(&session.name)?).ok()?;
         session.show_file(heap, &kept, source).ok()?

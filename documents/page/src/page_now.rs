@@ -1,13 +1,20 @@
 //! A page as it is now: its bytes, or that they are those that were kept.
 
+use std::fs::File;
+use std::io::Read;
 use std::sync::Arc;
 
 use encoding_rs::{Encoding, UTF_8};
-use xxhash_rust::xxh3::xxh3_128;
+use holdfast_sys::file::open_regular;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::decode::encoding_of;
 use crate::fetch::{self, Fetch, FetchAnswer, FetchError, FetchRequest, Purpose, Url};
 use crate::sources::Sources;
+
+/// Bytes of a file that are summed up at a time; the processor's caches hold them. Where a page says
+/// its encoding is in the first of them.
+const PIECE_BYTES: u64 = 256 << 10;
 
 /// A page as it is now.
 pub(crate) struct PageSource {
@@ -45,6 +52,31 @@ impl PageSource {
         }
     }
 
+    /// [`PageSource::source`] of a file whose bytes nobody needs: they are not kept in memory. `None`
+    /// where it is no file, cannot be read, or is too long.
+    pub(crate) fn sum_of_file(url: &Url, bytes_max: u64) -> Option<u128> {
+        if url.scheme() != "file" {
+            return None;
+        }
+        let path = url.to_file_path().ok()?;
+        let mut file = open_regular(File::options().read(true), &path).ok()?;
+        let (mut sum, mut encoding, mut bytes) = (Xxh3::new(), None, 0);
+        let mut piece = Vec::with_capacity(PIECE_BYTES as usize);
+        loop {
+            piece.clear();
+            let read = file.by_ref().take(PIECE_BYTES).read_to_end(&mut piece).ok()?;
+            encoding = encoding.or_else(|| Some(encoding_of(&piece, None)));
+            sum.update(&piece);
+            bytes += read as u64;
+            if bytes > bytes_max {
+                return None;
+            }
+            if (read as u64) < PIECE_BYTES {
+                return Some(source_of(sum.digest128(), encoding.unwrap_or(UTF_8)));
+            }
+        }
+    }
+
     /// The page as its server has it, which was asked.
     pub(crate) fn of_server(url: &str, sources: &Sources) -> Result<PageSource, Arc<FetchError>> {
         let none = || Arc::new(FetchError::NotFound);
@@ -76,4 +108,47 @@ fn source_of(hash: u128, encoding: &'static Encoding) -> u128 {
     let mut bytes = hash.to_le_bytes().to_vec();
     bytes.extend_from_slice(encoding.name().as_bytes());
     xxh3_128(&bytes)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+    use crate::Files;
+
+    /// A sum is that of the page as it is read, of any length and in any encoding.
+    #[test]
+    fn sum_of_a_file_is_that_of_the_page() {
+        let folder = tempfile::tempdir().unwrap();
+        let piece = PIECE_BYTES as usize;
+        let latin = "<meta charset=windows-1251>";
+        for (number, (start, bytes)) in [
+            ("", 0),
+            ("<p>", 10),
+            (latin, 3000),
+            ("\u{feff}<p>", piece - 1),
+            (latin, piece),
+            ("<p>", piece + 1),
+            (latin, 3 * piece),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let path = folder.path().join(format!("{number}.html"));
+            let mut text = start.as_bytes().to_vec();
+            text.resize(bytes.max(start.len()), b'x');
+            std::fs::write(&path, &text).unwrap();
+            let url = Url::from_file_path(&path).unwrap();
+            let read = PageSource::of_file(&url, 1 << 20, &Files).unwrap();
+            assert_eq!(PageSource::sum_of_file(&url, 1 << 20), Some(read.source), "{number}");
+            assert_eq!(read.encoding == UTF_8, start != latin);
+            if let Some(too_short) = (text.len() as u64).checked_sub(1) {
+                assert_eq!(PageSource::sum_of_file(&url, too_short), None);
+            }
+        }
+        let of_folder = Url::from_directory_path(folder.path()).unwrap();
+        assert_eq!(PageSource::sum_of_file(&of_folder, 1 << 20), None);
+        let elsewhere = Url::parse("data:text/html,<p>").unwrap();
+        assert_eq!(PageSource::sum_of_file(&elsewhere, 1 << 20), None);
+    }
 }
