@@ -102,7 +102,7 @@ pub fn open_kept_file(address: &Address, opening: &OpenOptions<'_>) -> Option<Op
         session.show_file(heap, &kept, source).ok()?
     };
     let (opened, used_s) = cache.read(look).ok().flatten().flatten()?;
-    // What is to be kept anew is the business of who opens pages.
+    // Only `open_with` writes to the cache.
     if opened.to_keep.is_some() {
         return None;
     }

@@ -52,8 +52,8 @@ impl PageSource {
         }
     }
 
-    /// [`PageSource::source`] of a file whose bytes nobody needs: they are not kept in memory. `None`
-    /// where it is no file, cannot be read, or is too long.
+    /// [`PageSource::source`] of a regular file, which is read in pieces for it. `None` where there is no
+    /// such file, it cannot be read, or it is too long.
     pub(crate) fn sum_of_file(url: &Url, bytes_max: u64) -> Option<u128> {
         if url.scheme() != "file" {
             return None;

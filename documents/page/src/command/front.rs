@@ -1,8 +1,8 @@
 //! `holdfast-page` itself: the picture file of a page that is kept is written at once, and all else
 //! is left to `holdfast-page-engine`, which this process becomes.
 //!
-//! Invariant: nothing is printed or written by who then becomes the other program, which begins from
-//! the arguments and tells whatever there is to tell.
+//! Invariant: a process that becomes the other program has printed and written nothing. That one
+//! begins from the arguments, and tells whatever there is to tell.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;

@@ -48,8 +48,8 @@ impl Browser {
         self.viewer.take_asks().into_iter().for_each(|ask| self.pages.serve(ask));
     }
 
-    /// Hands on what there is, both ways. Where nobody reads the line of the window, notes are kept
-    /// for [`Browser::close`].
+    /// Gives the viewer what its threads have sent, and the threads what the viewer asks for. Notes go
+    /// to the line of the window; with `keeps_notes` [`Browser::close`] returns them as well.
     pub fn exchange(&mut self, keeps_notes: bool) {
         while let Ok(answer) = self.answers.try_recv() {
             if let (true, ViewerEvent::Note { text, .. }) = (keeps_notes, &answer) {

@@ -136,7 +136,7 @@ fn kept_file_needs_no_engine() {
         json.contains("\"tier\":\"pixels\"") || json.contains("\"tier\": \"pixels\""),
         "{json}"
     );
-    // A file that cannot be written is told of by it as by the engine.
+    // Both programs report a file that cannot be written in the same words.
     let nowhere = ["open", "a.html", "--viewport", "300x200", "--png", "missing/out.png"];
     let engine = place.program_at(Path::new(env!("CARGO_BIN_EXE_holdfast-page-engine")));
     let (by_engine, by_small) = (asked(engine, &nowhere), alone(&nowhere));
