@@ -7,8 +7,8 @@ use super::{File, Findings};
 
 /// Larger things come from a package or are made by a script.
 const FILE_BYTES_MAX: usize = 300_000;
-/// The measurements that documents quote, by which they are tested, and the report of them; no script
-/// makes them again.
+/// The measurements that documents quote, by which they are tested, and the report of them; no
+/// script makes them again.
 const MEASURED: [&str; 2] = ["docs/results.json", "docs/results.md"];
 const MEASURED_BYTES_MAX: usize = 1_000_000;
 

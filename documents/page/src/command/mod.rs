@@ -89,7 +89,8 @@ pub fn run<E: ToString>(
     show_window: impl FnOnce(WindowOrder) -> Result<ClosedWindow, E>,
 ) -> ExitCode {
     let started = Instant::now();
-    // A panic of the engine is an error of the page, which is told; its own words would come twice.
+    // The layout thread's panic becomes an error of the page, which this program prints: the usual
+    // hook would print it a second time.
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if std::thread::current().name() != Some(LAYOUT_THREAD) {
