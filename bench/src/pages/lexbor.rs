@@ -124,6 +124,36 @@ impl Lexbor {
         }
     }
 
+    /// Whether it finds the matches within so many seconds, which a child tries: a search cannot be
+    /// broken off, and some take it an hour.
+    pub(super) fn ends_within(&self, seconds: u32, tree: &Tree, list: &List) -> io::Result<bool> {
+        // SAFETY: the child searches, which the library does without locks, and ends without
+        // running anything of this program's.
+        let child = unsafe { libc::fork() };
+        match child {
+            -1 => Err(Error::last_os_error()),
+            0 => {
+                // SAFETY: the signal ends the child, as nothing here handles it.
+                unsafe { libc::alarm(seconds) };
+                let code = i32::from(self.matches(tree, list).is_err());
+                // SAFETY: it ends the child, whatever else there is.
+                unsafe { libc::_exit(code) }
+            }
+            child => {
+                let mut status = 0;
+                // SAFETY: the child is this process's, and nobody else waits for it.
+                if unsafe { libc::waitpid(child, &raw mut status, 0) } != child {
+                    return Err(Error::last_os_error());
+                }
+                match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
+                    (true, 0) => Ok(true),
+                    (false, _) if libc::WTERMSIG(status) == libc::SIGALRM => Ok(false),
+                    _ => Err(Error::other("lexbor's search in a child failed")),
+                }
+            }
+        }
+    }
+
     /// How many elements match; each was collected.
     pub(super) fn matches(&self, tree: &Tree, list: &List) -> io::Result<usize> {
         let mut found: Vec<Object> = Vec::new();
