@@ -353,12 +353,11 @@ fn unused_databases_are_evicted_oldest_first() {
     assert!(before.evicted.is_empty());
     let report = keeper.evict_to(before.before_bytes - 1);
     assert_eq!(report.evicted, [path("old").display().to_string()], "{report:?}");
-    // An ordinary file, for everybody, alone but for the others.
+    // An ordinary file, for everybody.
     let plain = open_plain(&path("old"));
     assert_eq!(number(&plain, NUMBER), 9);
     assert_sound(&plain);
     drop(plain);
-    assert!(!folder.path().join("old-holdfast").exists());
     let connection = open(&path("old"), LAZY);
     connection.execute_batch(COUNT).unwrap();
     assert_eq!((number(&connection, NUMBER), statistic(&connection, "hot")), (10, 1));
@@ -431,7 +430,7 @@ fn status_names_databases_with_pool_only_data() {
         (name.as_str(), "open", false)
     );
     assert!(found.unsaved_bytes > 9 * 2000 && found.holders.len() == 1, "{found:?}");
-    assert!(status.pool_bytes >= found.image_bytes && found.image_bytes > MIB);
+    assert!(status.pool_bytes >= found.image_bytes && found.image_bytes > 9 * 2000);
     let line =
         format!("holdfast_database_unsaved_bytes{{database=\"{name}\"}} {}", found.unsaved_bytes);
     assert!(status.metrics().lines().any(|found| found == line));

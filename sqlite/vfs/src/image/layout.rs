@@ -27,6 +27,9 @@ pub(crate) const NAME_BYTES_MAX: usize = BLOCK_BYTES;
 pub(crate) const BUCKETS_AT: usize = NAME_AT + NAME_BYTES_MAX;
 /// Slots are backed so many at a time: one block of slots, one MiB of pages.
 pub(crate) const CHUNK_SLOTS: u32 = 256;
+/// The first ones; from there on twice as many, up to a chunk. What a session does not need it
+/// would have the kernel clear and take back.
+pub(crate) const FIRST_SLOTS: u32 = 16;
 /// Of an image: 64 GiB. No chain of slots is longer.
 pub(crate) const CAPACITY_MAX: u32 = 1 << 24;
 /// First byte, in the image's file, of the range whose bytes processes hold as leases.
@@ -35,6 +38,7 @@ pub(crate) const LEASES_AT: u64 = 1 << 40;
 const _: () = assert!(size_of::<ProcessEntry>() == 64 && size_of::<Slot>() == 16);
 const _: () = assert!(BUCKETS_AT == 16_384);
 const _: () = assert!(CHUNK_SLOTS as usize * size_of::<Slot>() == BLOCK_BYTES);
+const _: () = assert!(CHUNK_SLOTS.is_power_of_two() && FIRST_SLOTS.is_power_of_two());
 
 /// Where parts of an image with so many slots begin.
 #[derive(Debug, Clone, Copy)]

@@ -40,7 +40,9 @@ use holdfast_sys::file::allocate;
 use holdfast_sys::mapping::{Prot, Reservation, map_shared_fixed, map_synchronous_fixed};
 
 use self::header::Header;
-use self::layout::{BUCKETS_AT, CHUNK_SLOTS, NAME_AT, NAME_BYTES_MAX, PATH_AT, PATH_BYTES_MAX};
+use self::layout::{
+    BUCKETS_AT, CHUNK_SLOTS, FIRST_SLOTS, NAME_AT, NAME_BYTES_MAX, PATH_AT, PATH_BYTES_MAX,
+};
 use self::layout::{PROCESSES_AT, PROCESSES_MAX};
 use self::slots::{Room, Slot};
 use crate::identity::Identity;
@@ -267,7 +269,7 @@ impl Image {
         Ok(())
     }
 
-    /// Gives memory to one more chunk of slots.
+    /// Gives memory to some more slots.
     fn back_more(&self) -> io::Result<()> {
         let backed = self.room().backed();
         if backed >= self.plan.capacity {
@@ -275,9 +277,10 @@ impl Image {
         }
         let slots = (self.plan.slots_at + backed as usize * size_of::<Slot>()) as u64;
         let pages = (self.plan.pages_at + backed as usize * BLOCK_BYTES) as u64;
-        self.allocate(slots..slots + BLOCK_BYTES as u64)?;
-        self.allocate(pages..pages + u64::from(CHUNK_SLOTS) * BLOCK_BYTES as u64)?;
-        self.room().note_chunk();
+        let more = backed.clamp(FIRST_SLOTS, CHUNK_SLOTS);
+        self.allocate(slots..slots + u64::from(more) * size_of::<Slot>() as u64)?;
+        self.allocate(pages..pages + u64::from(more) * BLOCK_BYTES as u64)?;
+        self.room().note_backed(more);
         Ok(())
     }
 

@@ -51,9 +51,9 @@ impl Room<'_> {
         self.backed.load(Relaxed)
     }
 
-    /// One more chunk of slots has memory. Release: after it has.
-    pub(super) fn note_chunk(self) {
-        self.backed.store(self.backed() + CHUNK_SLOTS, Release);
+    /// Some more slots have memory. Release: after they have.
+    pub(super) fn note_backed(self, slots: u32) {
+        self.backed.store(self.backed() + slots, Release);
     }
 }
 
