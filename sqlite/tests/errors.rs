@@ -22,6 +22,9 @@ use crate::sides::{Ground, say};
 const PARAMETERS: &str = "vfs=holdfast&threshold=4&flush=inline&flush_interval=off";
 /// Between the steps the database goes over to WAL and comes back, and is released.
 pub(crate) const MOVING: &str = "vfs=holdfast&threshold=4&flush=inline&flush_interval=off&wal=pass";
+/// Each step is a session of its own, which ends before it is acknowledged.
+pub(crate) const SESSIONS: &str = "vfs=holdfast&flush_interval=off&_sessions=each";
+const SESSION_EACH: &str = "_sessions=each";
 /// No sequence makes so many calls.
 const CALLS_MAX: i64 = 5000;
 /// So many fail in a process of its own each, when all do not fit into a short run.
@@ -34,33 +37,37 @@ pub(crate) fn work(path: &Path, parameters: &str, fault: &str, at: i64, acknowle
     engine::load();
     let mut told = File::create(acknowledged).unwrap();
     faulty::arm(Fault::named(fault), at);
-    let (mut failures, mut in_wal) = (0, 0);
+    let (mut failures, mut in_wal) = (0_u32, 0);
     let is_moving = parameters.contains("wal=pass");
+    let in_sessions = parameters.contains(SESSION_EACH);
     {
         // An open that fails is as good as any other step that does.
-        let opened = engine::open(path, parameters).and_then(|connection| {
-            script::begin(&connection)?;
-            Ok(connection)
-        });
-        match opened {
+        let open = || engine::open(path, parameters);
+        let mut open_one = None;
+        match open().and_then(|connection| script::begin(&connection).map(|()| connection)) {
             Ok(connection) => {
+                open_one = Some(connection).filter(|_| !in_sessions);
                 told.write_all(b".").unwrap();
-                let mut done = 0;
-                while done < STEPS && failures <= 3 {
-                    let moved =
-                        if is_moving { move_to(&connection, done) } else { Ok(String::new()) };
-                    match moved.and_then(|mode| script::step(&connection, done + 1).map(|()| mode))
-                    {
-                        Ok(mode) => {
-                            in_wal += u32::from(mode == "wal");
-                            done += 1;
-                            told.write_all(b".").unwrap();
-                        }
-                        Err(_) => failures += 1,
-                    }
-                }
             }
-            Err(_) => failures += 1,
+            Err(_) => failures = u32::MAX,
+        }
+        let mut done = 0;
+        while done < STEPS && failures <= 3 {
+            let stepped = open_one.take().map_or_else(&open, Ok).and_then(|connection| {
+                let moved = if is_moving { move_to(&connection, done) } else { Ok(String::new()) };
+                let stepped =
+                    moved.and_then(|mode| script::step(&connection, done + 1).map(|()| mode));
+                open_one = Some(connection).filter(|_| !in_sessions);
+                stepped
+            });
+            match stepped {
+                Ok(mode) => {
+                    in_wal += u32::from(mode == "wal");
+                    done += 1;
+                    told.write_all(b".").unwrap();
+                }
+                Err(_) => failures += 1,
+            }
         }
     }
     let calls = faulty::calls();
@@ -147,6 +154,15 @@ fn full_disk_from_any_call_loses_nothing() {
 #[test]
 fn dead_disk_from_any_call_loses_nothing() {
     every_call("S2", "no call works from each call on", (MOVING, "broken"));
+}
+
+/// A process that dies in any call of a sequence of sessions, each with the log of the one before,
+/// leaves the state before or after.
+///
+/// Guarantee: sqlite/side-file
+#[test]
+fn death_in_any_call_of_sessions_leaves_before_or_after() {
+    every_call("S1", "death in each call, a session a step", (SESSIONS, "death"));
 }
 
 /// A process that dies while switching to WAL and back leaves the state before or after.

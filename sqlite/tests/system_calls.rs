@@ -165,35 +165,38 @@ pub(crate) fn without_strace() -> Option<String> {
 
 /// A fault in calls that are spread evenly over the sequence; in each, where there are as many
 /// trials.
+/// Of sessions, a step each, in those that change something.
 fn each(what: &'static str, calls: &str, fault: Fault) {
     if let Some(lacking) = without_strace() {
         println!("not run: {lacking}");
         return;
     }
-    let play = |parameters, strike: Option<(Fault, &Call)>| {
+    let play = |(parameters, calls): (&'static str, &str), strike: Option<(Fault, &Call)>| {
         let ground = Ground::new();
         let sequence = Sequence { ground: &ground, path: ground.database(), parameters };
         let played = sequence.play(calls, strike);
         sequence.check(&format!("{parameters}: {strike:?}"));
         played
     };
-    let cases: Vec<(&str, Call)> = PARAMETERS
+    let cases: Vec<((&str, &str), Call)> = PARAMETERS
+        .map(|parameters| (parameters, calls))
         .into_iter()
-        .flat_map(|parameters| {
-            let (found, _) = play(parameters, None);
+        .chain([(errors::SESSIONS, CHANGES)])
+        .flat_map(|sequence| {
+            let (found, _) = play(sequence, None);
             assert!((10..CALLS_MAX).contains(&found.len()), "{} calls", found.len());
-            found.into_iter().map(move |call| (parameters, call))
+            found.into_iter().map(move |call| (sequence, call))
         })
         .collect();
     let mut trials = Trials::of("S18", what, CASES);
     let stride = cases.len() / usize::try_from(trials.count()).unwrap().min(cases.len());
     let (mut made, mut struck) = (0, 0);
-    for (parameters, call) in cases.iter().step_by(stride) {
+    for (sequence, call) in cases.iter().step_by(stride) {
         if trials.next().is_none() {
             break;
         }
         made += 1;
-        struck += usize::from(play(parameters, Some((fault, call))).1);
+        struck += usize::from(play(*sequence, Some((fault, call))).1);
     }
     // The last calls of a sequence may be fewer when it is played again.
     assert!(struck * 10 >= made * 9, "{struck} faults were made in {made} trials");
@@ -221,6 +224,12 @@ fn no_room_in_any_system_call_loses_nothing() {
 
 /// The role of the test below, in a mount name space of its own: the power goes in the call.
 pub(crate) fn drive() {
+    for parameters in [AT_POWER, errors::SESSIONS] {
+        cut_power_in_calls(parameters);
+    }
+}
+
+fn cut_power_in_calls(parameters: &'static str) {
     for kind in &KINDS {
         let disks = Ground::new();
         let mut system = FileSystem::new(kind, disks.folder.path()).unwrap();
@@ -229,14 +238,15 @@ pub(crate) fn drive() {
             let ground = Ground::new();
             system.mount().unwrap();
             let path = place.join("main.db");
-            let sequence = Sequence { ground: &ground, path, parameters: AT_POWER };
+            let sequence = Sequence { ground: &ground, path, parameters };
             let (found, _) = sequence.play(CHANGES, fault.map(|call| (Fault::Death, call)));
             if let Some(call) = fault {
                 system.cut_power().unwrap();
                 system.unmount();
                 ground.lose_pool();
                 system.mount().unwrap();
-                sequence.check(&format!("{}: power cut in {call:?}", kind.name()));
+                let file_system = kind.name();
+                sequence.check(&format!("{parameters}, {file_system}: power cut in {call:?}"));
             }
             empty(&place);
             system.unmount();
@@ -267,9 +277,10 @@ fn empty(place: &Path) {
 }
 
 /// A power cut in any call that changes the database or its log, with the pool lost, loses no
-/// commit at level `power`.
+/// commit at level `power`, and none of a session that has ended.
 ///
 /// Guarantee: sqlite/level-power
+/// Guarantee: sqlite/side-file
 #[test]
 fn power_cut_in_any_system_call_loses_no_commit() {
     match lacking().or_else(without_strace) {

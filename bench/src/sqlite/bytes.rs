@@ -25,6 +25,7 @@ use super::workload::{CHARACTERS, fill};
 
 const INSERTS: usize = 100;
 const ROWS: usize = 2000;
+const SESSIONS: usize = 50;
 
 pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let device = match Device::new(&ground.on_disk("device")?)? {
@@ -92,6 +93,7 @@ pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Re
     let [wal, ours] = seconds;
     let goal = Some(Goal::AtLeast(1.8));
     outcome.add("k0_on_ext4_vs_wal_full", Some(wal.over(&ours)), "x", goal);
+    sessions(&device, runs.div_ceil(5), outcome)?;
     let ratio = k0.closed.over(&theirs.closed);
     outcome.add("k0_bytes_vs_wal", Some(ratio), "x", Some(Goal::AtMost(0.67)));
     outcome.add("k0_bytes_without_close_vs_wal", Some(k0.open.over(&theirs.open)), "x", None);
@@ -143,6 +145,49 @@ fn updated(device: &Device, mode: Mode) -> io::Result<f64> {
     database.close()?;
     device.settle()?;
     Ok((device.written_bytes()? - before) as f64)
+}
+
+/// Sessions that open the database, insert a row and close it, as of programs that keep nothing open:
+/// time and bytes, against WAL with `synchronous=FULL` and the mode DELETE.
+fn sessions(device: &Device, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let modes = [Mode::OURS_AS_IT_COMES, Mode::WAL_FULL, Mode::DELETE_FULL];
+    let mut seconds: [Series; 3] = Default::default();
+    let mut bytes: [Series; 3] = Default::default();
+    for _ in 0..runs {
+        for (number, mode) in modes.into_iter().enumerate() {
+            let (session_seconds, session_bytes) = session(device, mode)?;
+            seconds[number].push(session_seconds);
+            bytes[number].push(session_bytes);
+        }
+    }
+    let [ours, wal, delete] = seconds;
+    outcome.add("session_vs_wal_full", Some(wal.over(&ours)), "x", None);
+    outcome.add("session_vs_delete", Some(delete.over(&ours)), "x", None);
+    outcome.add("session_ms", Some(ours.map(|seconds| seconds * 1e3)), "ms", None);
+    let [ours, wal, delete] = bytes;
+    outcome.add("session_bytes_vs_wal", Some(ours.over(&wal)), "x", None);
+    outcome.add("session_bytes_vs_delete", Some(ours.over(&delete)), "x", None);
+    outcome.add("session_bytes", Some(ours), "B", None);
+    Ok(())
+}
+
+/// Seconds and written bytes of a session, each of several.
+fn session(device: &Device, mode: Mode) -> io::Result<(f64, f64)> {
+    let path = device.directory("database")?.join("bytes.db");
+    let database = Database::open(mode, &path)?;
+    fill(&database.0, ROWS).map_err(Error::other)?;
+    database.close()?;
+    device.settle()?;
+    let before = device.written_bytes()?;
+    let started = Instant::now();
+    for number in 0..SESSIONS {
+        let database = Database::open(mode, &path)?;
+        rows(&database, ROWS + number, 1)?;
+        database.close()?;
+    }
+    let seconds = started.elapsed().as_secs_f64() / SESSIONS as f64;
+    device.settle()?;
+    Ok((seconds, (device.written_bytes()? - before) as f64 / SESSIONS as f64))
 }
 
 /// Seconds of the inserts and the close.

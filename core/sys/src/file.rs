@@ -290,7 +290,7 @@ pub fn path_names_file(path: &Path, file: impl AsFd) -> io::Result<bool> {
 /// They are asked for without its times. Since Linux 6.13 (multigrain timestamps) a file system
 /// notes that a process has seen a file's times, and the next write then changes the inode: on ext4
 /// without a journal the `fdatasync` after it writes that to the disk, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
     device: u64,
     inode: u64,
@@ -354,6 +354,23 @@ pub fn length(file: &File) -> io::Result<u64> {
         // Old containers refuse it.
         Err(_) => Ok(file.metadata()?.len()),
     }
+}
+
+/// Whether it is a regular file of this user that has one name, and that nobody else may open. Asks
+/// for no times, see [`FileId`].
+///
+/// # Errors
+/// What `statx` reports.
+pub fn is_private(file: &File) -> io::Result<bool> {
+    const OTHERS: u32 = 0o077;
+    let wanted = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::NLINK | StatxFlags::UID;
+    let (mode, links, user) = match statx(file, c"", AtFlags::EMPTY_PATH, wanted) {
+        Ok(found) => (found.stx_mode.into(), found.stx_nlink.into(), found.stx_uid),
+        // Old containers refuse it.
+        Err(_) => file.metadata().map(|found| (found.mode(), found.nlink(), found.uid()))?,
+    };
+    let is_regular = rustix::fs::FileType::from_raw_mode(mode).is_file();
+    Ok(is_regular && mode & OTHERS == 0 && links == 1 && user == effective_user())
 }
 
 /// Whether a path is the root of a mount; `None` where the kernel does not say (before Linux 5.8).
@@ -439,6 +456,20 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(refused_link(&private_options().read(true).open(&link).unwrap_err()));
+    }
+
+    #[test]
+    fn a_file_is_private_while_it_has_one_name_and_one_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let file = private_options().write(true).create_new(true).open(&path).unwrap();
+        assert!(is_private(&file).unwrap());
+        std::fs::hard_link(&path, folder.path().join("other")).unwrap();
+        assert!(!is_private(&file).unwrap());
+        std::fs::remove_file(folder.path().join("other")).unwrap();
+        file.set_permissions(Permissions::from_mode(0o640)).unwrap();
+        assert!(!is_private(&file).unwrap());
+        assert!(!is_private(&File::open(folder.path()).unwrap()).unwrap());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::base::Base;
 use crate::error::Result;
+use crate::file_size;
 use crate::image::BLOCK_BYTES;
 use crate::mark::{self, Stamp};
 
@@ -69,9 +70,7 @@ pub(crate) fn apply(base: &dyn Base, blocks: &Blocks<'_>, stamp: Stamp) -> Resul
         base.truncate(mark::STAND_IN_BYTES)?;
     } else {
         stamp_file(base, stamp)?;
-        if base.size()? != blocks.size {
-            base.truncate(blocks.size)?;
-        }
+        file_size::set(base, blocks.size)?;
     }
     base.sync()
 }

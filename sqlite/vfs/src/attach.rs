@@ -21,6 +21,7 @@ use holdfast_sys::lease::{Lease, take};
 use holdfast_sys::lock::{LockMode, try_lock, unlock};
 use holdfast_sys::process::ProcessId;
 
+use crate::at_rest;
 use crate::base::{Base, read_mark};
 use crate::copy;
 use crate::error::{Result, SqliteError};
@@ -362,6 +363,8 @@ impl Pool {
             if self.is_hot() {
                 return Ok((false, log));
             }
+        } else if !self.settings.keeps_side_file() {
+            at_rest::remove(&self.database, self.base());
         }
         match std::fs::remove_file(self.image.path()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(SqliteError::Io {

@@ -23,6 +23,7 @@ use crate::base::read_mark;
 use crate::base::{Base, HostFile};
 use crate::error::SqliteError;
 use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_SHARED, RawFile};
+use crate::file_size;
 use crate::host;
 use crate::image::{BLOCK_BYTES, BadLink, NoSlot, WriterId};
 use crate::journal::Journal;
@@ -253,6 +254,7 @@ impl Connection {
         if self.is_dropped {
             return Ok(());
         }
+        let before = self.size()?;
         let mut at = offset;
         let mut rest = source;
         while !rest.is_empty() {
@@ -260,7 +262,12 @@ impl Connection {
             let bytes = rest.len().min(BLOCK_BYTES - within);
             self.write_block(block, within, &rest[..bytes])?;
             (rest, at) = (&rest[bytes..], at + bytes as u64);
+            // At once: a block that follows may have this one written to the file, which takes what
+            // is within the size.
             self.pending_size = Some(self.size()?.max(at));
+        }
+        if at > before && !self.is_direct && !self.pool.settings.has_page_limit() {
+            self.pending_size = Some(self.size()?.max(file_size::grown(at, source.len() as u64)));
         }
         Ok(())
     }

@@ -4,15 +4,20 @@
 #![forbid(unsafe_code)]
 
 use std::fs::Metadata;
+use std::hash::Hash;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use holdfast_sys::file::FileId;
+use xxhash_rust::xxh3::Xxh3;
+
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// A file, and when its inode changed last: a rename changes it, too.
 ///
 /// To ask for this time makes the next write to the file dearer, see [`FileId`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SeenFile {
     file: FileId,
     changed: (i64, i64),
@@ -24,6 +29,21 @@ impl SeenFile {
             file: FileId::from_metadata(found),
             changed: (found.ctime(), found.ctime_nsec()),
         }
+    }
+
+    /// Whether it would have another time by now if it changed again, also where the kernel's clock
+    /// for that is coarse.
+    pub(crate) fn is_settled(&self) -> bool {
+        let seconds = u64::try_from(self.changed.0).unwrap_or_default();
+        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        changed.elapsed().is_ok_and(|since| since >= SETTLED)
+    }
+
+    /// A sum over it, and a file in it; never 0.
+    pub(crate) fn sum_with(&self, file: FileId) -> u64 {
+        let mut hasher = Xxh3::new();
+        (self, file).hash(&mut hasher);
+        hasher.digest().max(1)
     }
 }
 

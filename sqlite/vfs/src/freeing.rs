@@ -116,6 +116,7 @@ mod tests {
         let changes: Vec<_> = (1..=blocks as u32).map(|block| (block, 2)).collect();
         commit(&pool, &changes, blocks + 1).unwrap();
         pool.flush_and_tidy().unwrap();
+        pool.settings.set("side_file", "remove").unwrap();
         let removed = pool.detach().unwrap();
         assert!(removed.image.is_some() && removed.log.is_some());
         (folder, removed)

@@ -7,7 +7,7 @@
 //! - While a database becomes hot it is locked by SQLite's own locks, so that no other program
 //!   reads or writes it.
 //! - The mark is cleared only when the database file is complete and durable; a saved copy and the
-//!   log go after it, the image last.
+//!   log go after it, or the log stays as that of no database; the image goes last.
 
 #![forbid(unsafe_code)]
 
@@ -56,7 +56,12 @@ impl Pool {
         let mut page = [0; BLOCK_BYTES];
         let begun = self.take_first_page(base, size, &mut page).and_then(|()| {
             // Last, of what can fail before the mark: no process would ever look at it again.
-            Log::create(&path, generation, &self.owner).map_err(SqliteError::io(CREATE, &path))
+            match Log::take_over(&path, generation, &self.owner) {
+                Ok(Some(log)) => Ok(log),
+                // What is in the way of the old one may not be in the way of a new one.
+                _ => Log::create(&path, generation, &self.owner)
+                    .map_err(SqliteError::io(CREATE, &path)),
+            }
         });
         let log = match begun {
             Ok(log) => log,

@@ -22,6 +22,7 @@
 #![deny(unsafe_code)]
 
 mod apply;
+mod at_rest;
 mod attach;
 mod base;
 mod changes;
@@ -34,6 +35,7 @@ mod direct;
 mod error;
 mod ffi;
 mod file_names;
+mod file_size;
 mod flush;
 mod flusher;
 mod freeing;

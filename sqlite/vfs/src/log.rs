@@ -52,6 +52,10 @@ const MAGIC_OF_WHOLE_BLOCKS: &[u8; 8] = b"HFsqlog\x02";
 /// Of the version that did not say who its owner is either.
 const MAGIC_WITHOUT_OWNER: &[u8; 8] = b"HFsqlog\x01";
 const HEADER_BYTES: usize = 48;
+/// In the header: see `at_rest.rs`.
+pub(crate) const FOLDER_AT: usize = 32;
+/// In place of a nonce: a close left the log, and it is of no database.
+const NO_NONCE: u64 = 0;
 const RECORD_HEADER_BYTES: usize = 64;
 const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"HFrz");
 /// Of earlier versions: numbers of blocks, zeros to the next sector, and whole blocks.
@@ -117,6 +121,8 @@ pub(crate) struct Log {
     bytes: u64,
     /// When its name was last known to be durable; see `names.rs`.
     pub(crate) names: Option<Names>,
+    /// With which folder its name was durable, for the next session: see `at_rest.rs`.
+    pub(crate) folder_sum: u64,
     /// The last record that this process has seen.
     tip: Option<Tip>,
     /// Salt and number of the records that were all found here, after the last one was written.
@@ -380,6 +386,15 @@ pub(crate) struct Contents {
     pub(crate) records: u64,
 }
 
+impl Generation {
+    /// Of a log that a close left.
+    const AT_REST: Generation = Generation { nonce: NO_NONCE, salt: 0, transaction: 0 };
+
+    pub(crate) fn is_at_rest(self) -> bool {
+        self.nonce == NO_NONCE
+    }
+}
+
 impl Written {
     fn is(&self, salt: u64, records: u64) -> bool {
         (self.salt, self.contents.records) == (salt, records)
@@ -407,15 +422,22 @@ impl Contents {
 }
 
 /// The first block of a log.
-fn header(generation: Generation, owner: &Owner) -> [u8; BLOCK_BYTES] {
-    let mut header = [0; BLOCK_BYTES];
+fn first_block(generation: Generation, owner: &Owner, folder_sum: u64) -> [u8; BLOCK_BYTES] {
+    let mut block = [0; BLOCK_BYTES];
+    block[..HEADER_BYTES].copy_from_slice(&header(generation, folder_sum));
+    block[OWNER_AT..].copy_from_slice(&owner.to_bytes());
+    block
+}
+
+fn header(generation: Generation, folder_sum: u64) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(MAGIC);
     header[8..16].copy_from_slice(&generation.nonce.to_le_bytes());
     header[16..24].copy_from_slice(&generation.salt.to_le_bytes());
     header[24..32].copy_from_slice(&generation.transaction.to_le_bytes());
+    header[FOLDER_AT..FOLDER_AT + 8].copy_from_slice(&folder_sum.to_le_bytes());
     let sum = xxh3_64(&header[..40]);
     header[40..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
-    header[OWNER_AT..].copy_from_slice(&owner.to_bytes());
     header
 }
 
@@ -441,18 +463,19 @@ impl Log {
     pub(crate) fn create(path: &Path, generation: Generation, owner: &Owner) -> io::Result<Log> {
         Log::remove(path)?;
         let file = private_options().read(true).write(true).create_new(true).open(path)?;
-        let _ = take(&file, Lease::Shared, LEASE_BYTE, 1);
         let mut log = Log {
             id: FileId::of(&file)?,
             file,
             path: path.to_owned(),
             bytes: 0,
             names: None,
+            folder_sum: 0,
             tip: None,
             confirmed: None,
             written: None,
             draft: Draft::default(),
         };
+        log.show();
         let written = log.fill(generation, owner);
         if written.is_err() {
             // As if it had not been tried. What takes its place holds what it held, if anything.
@@ -462,7 +485,7 @@ impl Log {
     }
 
     fn fill(&mut self, generation: Generation, owner: &Owner) -> io::Result<()> {
-        let mut start = header(generation, owner).to_vec();
+        let mut start = first_block(generation, owner, 0).to_vec();
         start.resize((FIRST + FIRST_AHEAD_BYTES) as usize, 0);
         self.file.write_all_at(&start, 0)?;
         self.bytes = start.len() as u64;
@@ -474,10 +497,15 @@ impl Log {
     pub(crate) fn open(path: &Path) -> io::Result<Option<Log>> {
         let log = Log::look(path)?;
         if let Some(log) = &log {
-            // Where that is not to be had, another pool does not see us; all else works.
-            let _ = take(&log.file, Lease::Shared, LEASE_BYTE, 1);
+            log.show();
         }
         Ok(log)
+    }
+
+    /// Has others see that it is open.
+    pub(crate) fn show(&self) {
+        // Where that is not to be had, another pool does not see us; all else works.
+        let _ = take(&self.file, Lease::Shared, LEASE_BYTE, 1);
     }
 
     /// Opens a log to look into it: for those who ask who else has it open, this counts for none.
@@ -500,6 +528,7 @@ impl Log {
                     path: path.to_owned(),
                     bytes,
                     names: None,
+                    folder_sum: 0,
                     tip: None,
                     confirmed: None,
                     written: None,
@@ -586,12 +615,17 @@ impl Log {
     /// Begins a new generation: what is in the log counts no more.
     pub(crate) fn restart(&mut self, generation: Generation, owner: &Owner) -> io::Result<()> {
         self.written = None;
-        self.file.write_all_at(&header(generation, owner), 0)?;
+        self.file.write_all_at(&first_block(generation, owner, self.folder_sum), 0)?;
         if self.bytes > KEPT_BYTES_MAX {
             self.file.set_len(KEPT_BYTES_MAX)?;
             self.bytes = KEPT_BYTES_MAX;
         }
         self.file.sync_data()
+    }
+
+    /// From now on it is of no database, whatever a mark says; not durably.
+    pub(crate) fn rest(&self) -> io::Result<()> {
+        self.file.write_all_at(&header(Generation::AT_REST, self.folder_sum), 0)
     }
 
     /// How long the file is: another process may have made it longer, or shorter.

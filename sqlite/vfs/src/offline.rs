@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_region::Places;
 
+use crate::at_rest;
 use crate::attach::open_behind_gate;
 use crate::base::read_mark;
 use crate::base::{Base, OwnFile};
@@ -88,6 +89,7 @@ pub fn checkpoint(path: &Path) -> Result<()> {
 pub fn release(path: &Path) -> Result<()> {
     let base = OwnFile::open(path)?;
     if read_mark(&base)?.0.is_none() && is_complete(path)? {
+        at_rest::remove(path, &base);
         return Ok(());
     }
     let pool = attach(path, Box::new(OwnFile::open(path)?), None)?;

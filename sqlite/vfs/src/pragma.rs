@@ -13,12 +13,13 @@ use crate::parameters::{PREFIX, proposal};
 use crate::settings::{NAMES, limit_slots};
 
 /// What may be behind it.
-const PRAGMAS: [&str; 9] = [
+const PRAGMAS: [&str; 10] = [
     "level",
     "threshold",
     "flush",
     "flush_interval",
     "wal",
+    "side_file",
     "pool_limit",
     "checkpoint",
     "release",
@@ -49,7 +50,7 @@ pub(crate) unsafe fn answer(connection: &mut Connection, texts: *mut *mut c_char
             }
         }
     } else if name == "journal_mode"
-        && value.is_some_and(|value| value.eq_ignore_ascii_case("wal"))
+        && value.as_ref().is_some_and(|value| value.eq_ignore_ascii_case("wal"))
         && !connection.is_wal
         && !connection.pool.settings.lets_wal_pass()
     {
@@ -60,6 +61,9 @@ pub(crate) unsafe fn answer(connection: &mut Connection, texts: *mut *mut c_char
         );
         (ffi::OK, "delete".to_owned())
     } else {
+        if name == "max_page_count" && value.is_some() {
+            connection.pool.settings.note_page_limit();
+        }
         return ffi::NOTFOUND;
     };
     // SAFETY: the first is SQLite's to fill with a text that it frees.

@@ -145,6 +145,9 @@ impl Lost<'_> {
         }
         let generation = log.generation().map_err(SqliteError::io("read", &path))?;
         let generation = generation.ok_or_else(|| foreign("its header is not whole"))?;
+        if generation.is_at_rest() {
+            return Err(missing());
+        }
         if generation.nonce != self.mark.nonce {
             return Err(foreign("it belongs to another database"));
         }

@@ -13,11 +13,13 @@ use holdfast_types::Durability;
 use crate::image::BLOCK_BYTES;
 
 /// Names of what can be set at any time.
-pub(crate) const NAMES: [&str; 5] = ["threshold", "level", "flush", INTERVAL, WAL];
+pub(crate) const NAMES: [&str; 6] = ["threshold", "level", "flush", INTERVAL, WAL, SIDE_FILE];
 /// How long a commit may be in the pool alone.
 pub(crate) const INTERVAL: &str = "flush_interval";
 /// Whether a database may go over to WAL mode.
 pub(crate) const WAL: &str = "wal";
+/// Whether a close leaves a small redo log to the next session.
+pub(crate) const SIDE_FILE: &str = "side_file";
 
 /// In `threshold`: nothing was chosen, and a flush is due when a quarter of the pool has changed.
 const THRESHOLD_UNSAID: u64 = u64::MAX - 1;
@@ -59,6 +61,10 @@ pub(crate) struct Settings {
     interval_ms: AtomicU64,
     /// The database may go over to WAL.
     wal: AtomicU32,
+    /// A close removes the log in any case.
+    removes_side_file: AtomicU32,
+    /// The user bounds the number of pages.
+    has_page_limit: AtomicU32,
 }
 
 impl Default for Settings {
@@ -69,6 +75,8 @@ impl Default for Settings {
             inline: AtomicU32::new(0),
             interval_ms: AtomicU64::new(INTERVAL_UNSAID),
             wal: AtomicU32::new(0),
+            removes_side_file: AtomicU32::new(0),
+            has_page_limit: AtomicU32::new(0),
         }
     }
 }
@@ -107,6 +115,20 @@ impl Settings {
         self.wal.load(Relaxed) != 0
     }
 
+    /// Whether a close may leave the log to the next session.
+    pub(crate) fn keeps_side_file(&self) -> bool {
+        self.removes_side_file.load(Relaxed) == 0
+    }
+
+    /// `PRAGMA max_page_count` counts pages by the size of the file.
+    pub(crate) fn note_page_limit(&self) {
+        self.has_page_limit.store(1, Relaxed);
+    }
+
+    pub(crate) fn has_page_limit(&self) -> bool {
+        self.has_page_limit.load(Relaxed) != 0
+    }
+
     /// Sets what a text says; the text that is wrong comes back with what would be right.
     pub(crate) fn set(&self, name: &str, value: &str) -> Result<(), String> {
         match name {
@@ -140,6 +162,11 @@ impl Settings {
                 "pass" => self.wal.store(1, Relaxed),
                 _ => return Err(format!("wal is {value}; `refuse` or `pass`")),
             },
+            SIDE_FILE => match value {
+                "keep" => self.removes_side_file.store(0, Relaxed),
+                "remove" => self.removes_side_file.store(1, Relaxed),
+                _ => return Err(format!("side_file is {value}; `keep` or `remove`")),
+            },
             _ => return Err(format!("there is no setting {name}")),
         }
         Ok(())
@@ -159,6 +186,7 @@ impl Settings {
                 None => "off".to_owned(),
             },
             WAL => if self.lets_wal_pass() { "pass" } else { "refuse" }.to_owned(),
+            SIDE_FILE => if self.keeps_side_file() { "keep" } else { "remove" }.to_owned(),
             _ => return None,
         })
     }

@@ -1,0 +1,105 @@
+//! How long a database file is: from some size on it grows by a little more than SQLite asks for,
+//! as with `SQLITE_FCNTL_CHUNK_SIZE`, and the bytes ahead are written. So most flushes that bring a
+//! few new pages write over what is there: the file system changes no metadata for them, which on a
+//! journalled one is most of what a small flush writes.
+//!
+//! How many pages a database has, its first page says; SQLite never reads those behind.
+//!
+//! Invariant: what is ahead is a part of the database's size, in the image, the log and the file.
+
+#![forbid(unsafe_code)]
+
+use crate::base::{Base, read_header};
+use crate::error::Result;
+
+/// A file grows by this part of its size, in whole pages, and at most by [`AHEAD_BYTES_MAX`].
+const AHEAD_PART: u64 = 8;
+pub(crate) const AHEAD_BYTES_MAX: u64 = 32 << 10;
+/// A shorter one has what it needs.
+const SIZE_BYTES_MIN: u64 = 128 << 10;
+
+/// The size of a database that a page makes longer, which ends there.
+pub(crate) fn grown(end: u64, page_bytes: u64) -> u64 {
+    if end < SIZE_BYTES_MIN || page_bytes == 0 {
+        return end;
+    }
+    let ahead = (end / AHEAD_PART).min(AHEAD_BYTES_MAX);
+    end + ahead - ahead % page_bytes
+}
+
+/// Gives a file its size when all blocks are written. What is missing is written where it is no
+/// more than what may be ahead; without room for that it is a hole.
+pub(crate) fn set(base: &dyn Base, size: u64) -> Result<()> {
+    let there = base.size()?;
+    if there == size {
+        return Ok(());
+    }
+    if let Some(missing) = size.checked_sub(there).filter(|missing| *missing <= AHEAD_BYTES_MAX)
+        && base.write(there, &vec![0; missing as usize]).is_ok()
+    {
+        return Ok(());
+    }
+    match base.truncate(size) {
+        Err(_) if size > there && pages_end(base)? <= base.size()? => Ok(()),
+        truncated => truncated,
+    }
+}
+
+/// Where the pages end that the first one counts; behind every file, where it counts none.
+fn pages_end(base: &dyn Base) -> Result<u64> {
+    let header = read_header(base)?;
+    let page_bytes = match u16::from_be_bytes([header[16], header[17]]) {
+        1 => 65_536,
+        bytes => u64::from(bytes),
+    };
+    let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
+    Ok(if pages == 0 { u64::MAX } else { u64::from(pages) * page_bytes })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by it")]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::base::OwnFile;
+    use crate::testing::{Dying, Steps};
+
+    #[test]
+    fn a_file_grows_by_whole_pages_and_a_bounded_part() {
+        assert_eq!(grown(100 << 10, 4096), 100 << 10);
+        assert_eq!(grown(128 << 10, 4096), (128 + 16) << 10);
+        assert_eq!(grown(200 << 10, 4096), (200 + 24) << 10);
+        assert_eq!(grown(200 << 10, 16 << 10), (200 + 16) << 10);
+        assert_eq!(grown(1 << 30, 4096), (1 << 30) + (32 << 10));
+        assert_eq!(grown(1 << 30, 64 << 10), 1 << 30);
+    }
+
+    /// What is ahead is written where there is room, and no error where there is none.
+    #[test]
+    fn bytes_ahead_are_written_where_there_is_room() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("db");
+        for (failing, blocks_512) in [(0, 64), (1, 0)] {
+            std::fs::write(&path, []).unwrap();
+            let steps = Steps::endless();
+            let file = Dying(OwnFile::open(&path).unwrap(), Arc::clone(&steps));
+            steps.set(0, failing);
+            set(&file, 32 << 10).unwrap();
+            let found = std::fs::metadata(&path).unwrap();
+            assert_eq!((found.len(), found.blocks()), (32 << 10, blocks_512));
+        }
+        // A file system without holes, which is full: the pages are what counts.
+        for (pages, fits) in [(2, true), (3, false), (0, false)] {
+            let mut page = crate::testing::first_page();
+            page[31] = pages;
+            std::fs::write(&path, [page, vec![1; 4096]].concat()).unwrap();
+            let steps = Steps::endless();
+            let file = Dying(OwnFile::open(&path).unwrap(), Arc::clone(&steps));
+            steps.set(0, 2);
+            assert_eq!(set(&file, 32 << 10).is_ok(), fits, "{pages}");
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), 8192);
+        }
+    }
+}
