@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::Base;
+use crate::base::{Base, read_header};
 use crate::error::Result;
 use crate::file_size;
 use crate::image::BLOCK_BYTES;
@@ -70,7 +70,7 @@ pub(crate) fn apply(base: &dyn Base, blocks: &Blocks<'_>, stamp: Stamp) -> Resul
         base.truncate(mark::STAND_IN_BYTES)?;
     } else {
         stamp_file(base, stamp)?;
-        file_size::set(base, blocks.size)?;
+        file_size::set(base, blocks.size, &read_header(base)?)?;
     }
     base.sync()
 }

@@ -8,7 +8,8 @@
 //! header does not say so was left by a death: it may be that of a database that was moved away.
 //!
 //! Invariants:
-//! - The header says so only after the mark is gone, durably.
+//! - The header says so only after the mark is gone, durably. It is not waited for: after a power cut
+//!   it may be that of the session, and then it is made anew.
 //! - A log that a process has open, one that others may read, or that has another name, is not
 //!   written to.
 //! - The name of the log is durable before the mark is.
@@ -101,11 +102,13 @@ pub(crate) fn remove(database: &Path, base: &dyn Base) {
         Ok(None) => return,
         Err(error) => return report_left(&path, error),
     };
-    if base.lock_exclusive().is_err() {
+    // A log of another kind may be that of a database that was moved away.
+    let is_left = || matches!(left.header(), Ok(Some((found, _))) if found.is_at_rest());
+    if !is_left() || base.lock_exclusive().is_err() {
         return;
     }
     let is_unmarked = matches!(read_mark(base), Ok((None, _)));
-    if is_unmarked && matches!(left.is_alone(), Ok(true)) {
+    if is_unmarked && matches!(left.is_alone(), Ok(true)) && is_left() {
         Log::remove(&path).unwrap_or_else(|error| report_left(&path, error));
     }
     let _ = base.unlock();
@@ -343,6 +346,13 @@ mod tests {
             assert_eq!(path.exists(), case == "short", "{case}");
             assert!(read_mark(&OwnFile::open(&database).unwrap()).unwrap().0.is_none());
             if case == "short" {
+                // One that no close left stays.
+                let left = read(&path).unwrap();
+                let other = tempfile::tempdir_in("/dev/shm").unwrap();
+                write(&path, read(hot(other.path(), 4).log_path()).unwrap()).unwrap();
+                remove(&database, &OwnFile::open(&database).unwrap());
+                assert!(path.exists(), "a session's log is removed");
+                write(&path, left).unwrap();
                 remove(&database, &OwnFile::open(&database).unwrap());
                 assert!(!path.exists(), "a released database is alone");
             }

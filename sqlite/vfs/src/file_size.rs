@@ -9,7 +9,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::base::{Base, read_header};
+use crate::base::Base;
 use crate::error::Result;
 
 /// A file grows by this part of its size, in whole pages, and at most by [`AHEAD_BYTES_MAX`].
@@ -28,8 +28,9 @@ pub(crate) fn grown(end: u64, page_bytes: u64) -> u64 {
 }
 
 /// Gives a file its size when all blocks are written. What is missing is written where it is no
-/// more than what may be ahead; without room for that it is a hole.
-pub(crate) fn set(base: &dyn Base, size: u64) -> Result<()> {
+/// more than what may be ahead; without room for that it is a hole, or, where there are no holes,
+/// the file ends behind its pages, as the database's header counts them.
+pub(crate) fn set(base: &dyn Base, size: u64, header: &[u8]) -> Result<()> {
     let there = base.size()?;
     if there == size {
         return Ok(());
@@ -40,20 +41,26 @@ pub(crate) fn set(base: &dyn Base, size: u64) -> Result<()> {
         return Ok(());
     }
     match base.truncate(size) {
-        Err(_) if size > there && pages_end(base)? <= base.size()? => Ok(()),
+        Err(_) if size > there && pages_end(header) <= base.size()? => Ok(()),
         truncated => truncated,
     }
 }
 
-/// Where the pages end that the first one counts; behind every file, where it counts none.
-fn pages_end(base: &dyn Base) -> Result<u64> {
-    let header = read_header(base)?;
-    let page_bytes = match u16::from_be_bytes([header[16], header[17]]) {
+/// Where the pages end that a database's header counts; behind every file, where it counts none.
+fn pages_end(header: &[u8]) -> u64 {
+    let (Some([high, low]), Some(pages)) =
+        (header.get(16..18), header.get(28..32).and_then(|pages| pages.try_into().ok()))
+    else {
+        return u64::MAX;
+    };
+    let page_bytes = match u16::from_be_bytes([*high, *low]) {
         1 => 65_536,
         bytes => u64::from(bytes),
     };
-    let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
-    Ok(if pages == 0 { u64::MAX } else { u64::from(pages) * page_bytes })
+    match u32::from_be_bytes(pages) {
+        0 => u64::MAX,
+        pages => u64::from(pages) * page_bytes,
+    }
 }
 
 #[cfg(test)]
@@ -86,7 +93,7 @@ mod tests {
             let steps = Steps::endless();
             let file = Dying(OwnFile::open(&path).unwrap(), Arc::clone(&steps));
             steps.set(0, failing);
-            set(&file, 32 << 10).unwrap();
+            set(&file, 32 << 10, &[]).unwrap();
             let found = std::fs::metadata(&path).unwrap();
             assert_eq!((found.len(), found.blocks()), (32 << 10, blocks_512));
         }
@@ -94,11 +101,11 @@ mod tests {
         for (pages, fits) in [(2, true), (3, false), (0, false)] {
             let mut page = crate::testing::first_page();
             page[31] = pages;
-            std::fs::write(&path, [page, vec![1; 4096]].concat()).unwrap();
+            std::fs::write(&path, [page.clone(), vec![1; 4096]].concat()).unwrap();
             let steps = Steps::endless();
             let file = Dying(OwnFile::open(&path).unwrap(), Arc::clone(&steps));
             steps.set(0, 2);
-            assert_eq!(set(&file, 32 << 10).is_ok(), fits, "{pages}");
+            assert_eq!(set(&file, 32 << 10, &page).is_ok(), fits, "{pages}");
             assert_eq!(std::fs::metadata(&path).unwrap().len(), 8192);
         }
     }

@@ -89,8 +89,8 @@ impl Pool {
             return Ok(None);
         }
         if let Err(error) = Log::remove(&path).map_err(SqliteError::io("remove", &path)) {
-            // It is of no database that is marked: it counts for nothing, and the next one takes
-            // its place.
+            // It counts for nothing, and the next one takes its place.
+            let _ = log.as_ref().map(Log::rest);
             report(&error);
         }
         self.forget();

@@ -70,7 +70,7 @@ impl Pool {
             rest.write_some(base)?;
         }
         rest.write_all(base)?;
-        file_size::set(base, size)?;
+        file_size::set(base, size, &page)?;
         base.sync()?;
         position.count_checkpoint();
         let mut sector = [0; SECTOR_BYTES];
