@@ -26,6 +26,7 @@ use crate::base::{Base, read_mark};
 use crate::connection::report;
 use crate::error::SqliteError;
 use crate::file_names::{SeenFile, folder_of};
+use crate::file_size;
 use crate::log::{FOLDER_AT, Generation, Log, log_path};
 use crate::owner::Owner;
 use crate::pool::Pool;
@@ -92,8 +93,8 @@ impl Log {
     }
 }
 
-/// Removes what a close left beside a database that is being released, or whose user wants none. It
-/// stays where a program reads or writes the database, or has that log open for another one. Where it
+/// Removes what a close left beside a database, and ahead in its file, that is being released, or whose
+/// user wants none. It stays where a program reads or writes the database, or has that log open for another one. Where it
 /// cannot be removed, the program's log says so: nothing is in the way of a copy then either.
 pub(crate) fn remove(database: &Path, base: &dyn Base) {
     let path = log_path(database);
@@ -109,6 +110,7 @@ pub(crate) fn remove(database: &Path, base: &dyn Base) {
     }
     let is_unmarked = matches!(read_mark(base), Ok((None, _)));
     if is_unmarked && matches!(left.is_alone(), Ok(true)) && is_left() {
+        file_size::trim(base);
         Log::remove(&path).unwrap_or_else(|error| report_left(&path, error));
     }
     let _ = base.unlock();

@@ -9,8 +9,9 @@
 
 #![forbid(unsafe_code)]
 
-use crate::base::Base;
+use crate::base::{Base, read_header};
 use crate::error::Result;
+use crate::mark;
 
 /// A file grows by this part of its size, in whole pages, and at most by [`AHEAD_BYTES_MAX`].
 const AHEAD_PART: u64 = 8;
@@ -43,6 +44,18 @@ pub(crate) fn set(base: &dyn Base, size: u64, header: &[u8]) -> Result<()> {
     match base.truncate(size) {
         Err(_) if size > there && pages_end(header) <= base.size()? => Ok(()),
         truncated => truncated,
+    }
+}
+
+/// Takes away what is ahead in a complete file without a mark, for one who has SQLite's EXCLUSIVE.
+/// What fails leaves the file as it is.
+pub(crate) fn trim(base: &dyn Base) {
+    let Ok(header) = read_header(base) else { return };
+    // The pages count if the last change of the database is one of an SQLite that counts them.
+    let is_counted = header[24..28] == header[92..96] && mark::find(&header).is_none();
+    let (end, there) = (pages_end(&header), base.size().unwrap_or_default());
+    if is_counted && (1..=AHEAD_BYTES_MAX).contains(&there.saturating_sub(end)) {
+        let _ = base.truncate(end);
     }
 }
 

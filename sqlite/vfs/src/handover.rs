@@ -34,6 +34,7 @@ use crate::connection::{Code, Connection, report};
 use crate::copy;
 use crate::error::{Result, SqliteError};
 use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE};
+use crate::file_size;
 use crate::host;
 use crate::image::WriterId;
 use crate::log::Log;
@@ -77,6 +78,9 @@ impl Pool {
                 let _ = self.stay();
             }
             return Err(error);
+        }
+        if is_locked {
+            file_size::trim(self.base());
         }
         copy::remove(&self.copies, mode.nonce());
         let (log, path) = (turn.take(), self.log_path());
