@@ -93,9 +93,10 @@ impl Log {
     }
 }
 
-/// Removes what a close left beside a database, and ahead in its file, that is being released, or whose
-/// user wants none. It stays where a program reads or writes the database, or has that log open for another one. Where it
-/// cannot be removed, the program's log says so: nothing is in the way of a copy then either.
+/// Removes what a close left: the log beside a database that is released, or whose user wants none,
+/// and what is ahead in its file. Both stay where a program reads or writes the database, or has that
+/// log open for another one. Where the log cannot be removed, the program's log says so: nothing is in
+/// the way of a copy then either.
 pub(crate) fn remove(database: &Path, base: &dyn Base) {
     let path = log_path(database);
     let left = match Log::look(&path) {
@@ -209,8 +210,8 @@ mod tests {
         }
     }
 
-    /// A database whose process died is moved to where another one was, whose log is there still: it
-    /// goes on from the pool.
+    /// A database whose process died is moved to where another one was, whose log is there still:
+    /// it goes on from the pool.
     ///
     /// Guarantee: sqlite/renamed
     #[test]
