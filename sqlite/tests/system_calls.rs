@@ -163,9 +163,8 @@ pub(crate) fn without_strace() -> Option<String> {
     }
 }
 
-/// A fault in calls that are spread evenly over the sequence; in each, where there are as many
-/// trials.
-/// Of sessions, a step each, in those that change something.
+/// A fault in calls that are spread evenly over the sequences; in each, where there are as many
+/// trials. In the sequence of sessions, only in calls that change something.
 fn each(what: &'static str, calls: &str, fault: Fault) {
     if let Some(lacking) = without_strace() {
         println!("not run: {lacking}");

@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use holdfast_sys::file::FileId;
 use xxhash_rust::xxh3::Xxh3;
 
+/// Longer than any step of a kernel's clock for the times of inodes.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// A file, and when its inode changed last: a rename changes it, too.
@@ -67,5 +68,33 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
         Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
         Some(folder) => folder,
         None => Path::new("/"),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by it")]
+mod tests {
+    use super::*;
+
+    /// A session believes that its log's name is durable only in a folder that has not changed since
+    /// it was synced, and not just before either, and only of the log that was there.
+    #[test]
+    fn folder_that_changed_has_another_sum() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let [log, other] = ["log", "other"].map(|name| folder.path().join(name));
+        std::fs::write(&log, []).unwrap();
+        let seen = || SeenFile::of(&folder.path().metadata().unwrap());
+        let before = seen();
+        let id = file_of(&log).unwrap();
+        assert!(!before.is_settled(), "it changed just now");
+        assert_eq!(before.sum_with(id), seen().sum_with(id));
+        let long_ago = SeenFile { changed: (before.changed.0 - 3, 0), ..before };
+        assert!(long_ago.is_settled());
+        std::thread::sleep(Duration::from_millis(20));
+        std::fs::rename(&log, &other).unwrap();
+        std::fs::rename(&other, &log).unwrap();
+        assert_ne!(before.sum_with(id), seen().sum_with(id));
+        std::fs::copy(&log, &other).unwrap();
+        assert_ne!(seen().sum_with(id), seen().sum_with(file_of(&other).unwrap()));
     }
 }
