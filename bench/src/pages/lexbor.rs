@@ -141,7 +141,7 @@ impl Lexbor {
             }
             child => {
                 let mut status = 0;
-                // SAFETY: the child is this process's, and nobody else waits for it.
+                // SAFETY: the child is this process's, and no other code of it waits for the child.
                 if unsafe { libc::waitpid(child, &raw mut status, 0) } != child {
                     return Err(Error::last_os_error());
                 }

@@ -356,8 +356,8 @@ pub fn length(file: &File) -> io::Result<u64> {
     }
 }
 
-/// Whether it is a regular file of this user that has one name, and that nobody else may open. Asks
-/// for no times, see [`FileId`].
+/// Whether it is a regular file of this user, with one name, whose mode lets no other user open it.
+/// Asks for no times, see [`FileId`].
 ///
 /// # Errors
 /// What `statx` reports.

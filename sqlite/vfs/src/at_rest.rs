@@ -8,8 +8,8 @@
 //! header does not say so was left by a death: it may be that of a database that was moved away.
 //!
 //! Invariants:
-//! - The header says so only after the mark is gone, durably. It is not waited for: after a power cut
-//!   it may be that of the session, and then it is made anew.
+//! - The header says so only after the mark is gone, durably. No close waits for that: after a power
+//!   cut the session's header may be there, and then the next session makes a new log.
 //! - A log that a process has open, one that others may read, or that has another name, is not
 //!   written to.
 //! - The name of the log is durable before the mark is.
@@ -40,9 +40,8 @@ const STICKY: u32 = 0o1000;
 
 impl Pool {
     /// Leaves the log of a database without a mark to the next session; false where it must go. A
-    /// database with hard links may be opened by another of its names then; one that others may write
-    /// to, or in a folder where nobody removes what is another user's, by a user whom the log would
-    /// be in the way of.
+    /// database with hard links may be opened by another of its names then. Another user who may write
+    /// to the database could not open this log, and in a folder with the sticky bit not replace it.
     pub(crate) fn leave_log(&self, log: &Log) -> bool {
         let is_short = length(log.file()).is_ok_and(|bytes| bytes <= BYTES_MAX);
         let is_own = self.database.metadata().is_ok_and(|found| {
@@ -93,11 +92,20 @@ impl Log {
     }
 }
 
-/// Removes what a close left: the log beside a database that is released, or whose user wants none,
-/// and what is ahead in its file. Both stay where a program reads or writes the database, or has that
-/// log open for another one. Where the log cannot be removed, the program's log says so: nothing is in
-/// the way of a copy then either.
+/// For who releases a database: removes the log that a close left, and what is ahead in the file.
+/// Both stay where a program reads or writes the database, or has that log open for another one.
+pub(crate) fn release(database: &Path, base: &dyn Base) {
+    remove_and(database, base, file_size::trim);
+}
+
+/// For a user who wants no log to stay: removes it, and leaves the file as it is. See [`release`].
 pub(crate) fn remove(database: &Path, base: &dyn Base) {
+    remove_and(database, base, |_| ());
+}
+
+/// Where the log cannot be removed, the program's error log says so: nothing is in the way of a copy
+/// then either.
+fn remove_and(database: &Path, base: &dyn Base, settle: impl FnOnce(&dyn Base)) {
     let path = log_path(database);
     let left = match Log::look(&path) {
         Ok(Some(left)) => left,
@@ -111,7 +119,7 @@ pub(crate) fn remove(database: &Path, base: &dyn Base) {
     }
     let is_unmarked = matches!(read_mark(base), Ok((None, _)));
     if is_unmarked && matches!(left.is_alone(), Ok(true)) && is_left() {
-        file_size::trim(base);
+        settle(base);
         Log::remove(&path).unwrap_or_else(|error| report_left(&path, error));
     }
     let _ = base.unlock();

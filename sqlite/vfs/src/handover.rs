@@ -142,7 +142,7 @@ impl Pool {
     /// program reads or copies it. `Busy` where a process reads or writes.
     pub(crate) fn release(&self, base: &dyn Base, id: WriterId) -> Result<()> {
         if !self.is_hot() {
-            at_rest::remove(&self.database, base);
+            at_rest::release(&self.database, base);
             return Ok(());
         }
         let has_journal = self.image.mode().may_have_journal();

@@ -89,7 +89,7 @@ pub fn checkpoint(path: &Path) -> Result<()> {
 pub fn release(path: &Path) -> Result<()> {
     let base = OwnFile::open(path)?;
     if read_mark(&base)?.0.is_none() && is_complete(path)? {
-        at_rest::remove(path, &base);
+        at_rest::release(path, &base);
         return Ok(());
     }
     let pool = attach(path, Box::new(OwnFile::open(path)?), None)?;
