@@ -25,6 +25,11 @@ export function random(seed) {
   };
 }
 
+/** A folder of the origin. */
+export async function folderOf(name) {
+  return await (await navigator.storage.getDirectory()).getDirectoryHandle(name, { create: true });
+}
+
 /** A file of the origin. */
 export async function file(name) {
   const root = await navigator.storage.getDirectory();
@@ -47,8 +52,8 @@ export async function keptFile(name) {
   return bytes;
 }
 
-/** One object store of IndexedDB. */
-async function inDatabase(mode, ask) {
+/** One transaction on the object store of IndexedDB; the result of the request that `ask` returns. */
+export async function inDatabase(mode, ask) {
   const opened = await new Promise((done, failed) => {
     const request = indexedDB.open("race", 1);
     request.onupgradeneeded = () => request.result.createObjectStore("state");

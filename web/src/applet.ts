@@ -11,6 +11,7 @@
 import { AppletEndedError, UnsupportedError } from "./errors.js";
 import { Heaps, type HeapOptions } from "./heaps.js";
 import { HostFunctions, type HostFunction } from "./host-functions.js";
+import { bytesOf, type Input } from "./input.js";
 import { type Durability } from "./store.js";
 import { Mailbox, type CallOptions } from "./mailbox.js";
 
@@ -206,6 +207,8 @@ export async function run(module: AppletModule, options: RunOptions): Promise<Ru
 
 /** A running applet that serves calls. */
 export class Applet {
+  /** Fulfilled when the applet has returned or trapped, of its own or behind `close`. */
+  readonly ended: Promise<void>;
   readonly #instance: Instance;
   readonly #ended: Promise<number>;
   #checkpoint: ReturnType<typeof setTimeout> | undefined;
@@ -222,6 +225,7 @@ export class Applet {
     this.#isIdle = isIdle;
     instance.onCommit = () => { this.#uncommittedSince = undefined; };
     this.#ended = instance.start();
+    this.ended = this.#ended.then(() => {}, () => {});
   }
 
   /**
@@ -265,13 +269,13 @@ export class Applet {
    * and a `QuotaError` where there is no room for the commit, which the next one tries again.
    */
   async call(
-    name: string, input: Uint8Array | string = "", options: CallOptions = {},
+    name: string, input: Input = "", options: CallOptions = {},
   ): Promise<Uint8Array> {
     if (this.#instance.functions.isRunning) {
       throw new Error("a function of the host called the applet that it runs for; return first");
     }
     if (this.#lost !== undefined) throw this.#lost;
-    const bytes = typeof input === "string" ? new TextEncoder().encode(input) : input;
+    const bytes = bytesOf(input);
     const { commit = this.#commitsNow() } = options;
     clearTimeout(this.#checkpoint);
     this.#callsUnderWay += 1;

@@ -6,15 +6,23 @@
  * failed go with the next commit.
  */
 import { LockedError, QuotaError, StorageLostError, UnsupportedError } from "./errors.js";
+import { NotFoundError } from "./heap-errors.js";
 import { HeapLock } from "./lock.js";
-import { checkedPages, checkedSize, type Durability, type HeapStore, NO_ROOM, type OpenOptions,
-  PAGE_SIZE, STORAGE_LOST } from "./store.js";
+import { checkedLimit, checkedName, checkedPages, checkedSize, type Durability, type HeapStore, NO_ROOM,
+  type OpenOptions, PAGE_SIZE, type PageRange, STORAGE_LOST } from "./store.js";
 
+const PREFIX = "holdfast:";
 const PAGES = "pages";
 const LENGTH = "length";
 const ORIGIN = "origin";
 /** A tab that has just died may keep the database for a moment. */
 const OPEN_MS_MAX = 10_000;
+
+/** Pages by their numbers, and bytes of the heap. */
+interface Contents {
+  readonly pages: Map<number, Uint8Array>;
+  readonly length: number;
+}
 
 export class DatabaseStore implements HeapStore {
   readonly weaker = "kept in IndexedDB: a commit is stored only some time after it was made, which \
@@ -34,7 +42,7 @@ export class DatabaseStore implements HeapStore {
 
   private constructor(
     lock: HeapLock, database: IDBDatabase, options: OpenOptions,
-    { pages, length }: { pages: Map<number, Uint8Array>; length: number },
+    { pages, length }: Contents,
   ) {
     this.#size = options.size;
     this.#lock = lock;
@@ -47,16 +55,18 @@ export class DatabaseStore implements HeapStore {
 
   /** As `PageStore.open`. */
   static async open(name: string, options: OpenOptions): Promise<DatabaseStore> {
+    checkedName(name);
     checkedSize(options.size);
     const mode = options.access === "read-only" ? "shared" : "exclusive";
     const lock = await HeapLock.take(name, mode, options.wait);
     let database: IDBDatabase | undefined;
     try {
-      database = await opened(`holdfast:${name}`);
-      const stored = await contents(database);
-      if (stored.length > options.size) {
-        throw new RangeError(`the heap has ${stored.length} bytes; open it with at least these`);
+      if (options.create === false && !(await this.names()).includes(name)) {
+        throw new NotFoundError(`there is no heap ${name}`);
       }
+      database = await opened(PREFIX + name);
+      const stored = await contents(database);
+      checkedLimit(name, stored.length, options.size);
       return new DatabaseStore(lock, database, options, stored);
     } catch (error) {
       database?.close();
@@ -65,15 +75,48 @@ export class DatabaseStore implements HeapStore {
     }
   }
 
+  /**
+   * What is kept of a heap, or `undefined` where there is no database; for who has the heap's lock.
+   */
+  static async contentsOf(name: string): Promise<Contents & { origin?: Uint8Array } | undefined> {
+    if (!(await this.names()).includes(name)) return undefined;
+    const database = await opened(PREFIX + name);
+    try {
+      const found = await contents(database);
+      const pages = database.transaction(PAGES, "readonly").objectStore(PAGES);
+      const origin = await asked<Uint8Array | undefined>(pages.get(ORIGIN));
+      return found.length === 0 ? undefined : { ...found, ...(origin && { origin }) };
+    } finally {
+      database.close();
+    }
+  }
+
+  /** Removes the database of a heap, if there is one; for who has the heap's lock. */
+  static async remove(name: string): Promise<void> {
+    await asked(indexedDB.deleteDatabase(PREFIX + name));
+  }
+
+  /** The heaps of this origin that are kept so. */
+  static async names(): Promise<string[]> {
+    const all = await (indexedDB.databases?.() ?? []);
+    return all.flatMap(({ name }) => name?.startsWith(PREFIX) ? [name.slice(PREFIX.length)] : []);
+  }
+
   get length(): number {
     return this.#length;
   }
 
-  read(heap: Uint8Array, onPages: (from: number, end: number) => void = () => {}): void {
+  read(heap: Uint8Array, onPages: PageRange = () => {}): void {
     if (heap.length < this.#length) throw new RangeError(`the heap has ${this.#length} bytes`);
     heap.fill(0, 0, this.#length);
     this.#pages.forEach((bytes, page) => heap.set(bytes, page * PAGE_SIZE));
     onPages(0, this.#length / PAGE_SIZE);
+  }
+
+  readWhole(): Uint8Array {
+    const heap = new Uint8Array(this.#length);
+    this.read(heap);
+    return heap;
   }
 
   /** All pages are in memory, and those of zeroes are not stored: there is nothing to spare. */
@@ -202,9 +245,7 @@ function asked<Value>(request: IDBRequest<Value>): Promise<Value> {
   });
 }
 
-async function contents(
-  database: IDBDatabase,
-): Promise<{ pages: Map<number, Uint8Array>; length: number }> {
+async function contents(database: IDBDatabase): Promise<Contents> {
   const store = database.transaction(PAGES, "readonly").objectStore(PAGES);
   const numbers = IDBKeyRange.bound(0, Infinity);
   const [keys, values, length] = await Promise.all([

@@ -28,6 +28,9 @@ export class UnsupportedError extends Error {
   override name = "UnsupportedError";
 }
 
+/** The browser gives this page no files: in a private window, or where the site may store nothing. */
+export class FilesRefusedError extends UnsupportedError {}
+
 /** The browser grants no more storage; the last commit stands. */
 export class QuotaError extends Error {
   override name = "QuotaError";

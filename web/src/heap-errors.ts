@@ -10,7 +10,7 @@ export class StaleReferenceError extends Error {
   override name = "StaleReferenceError";
 }
 
-/** There is no root or document of that name. */
+/** There is no heap, root or document of that name. */
 export class NotFoundError extends Error {
   override name = "NotFoundError";
 }

@@ -6,8 +6,10 @@
  * appear when the applet asks for the first one, above the volatile memory that it has then. What is
  * stored of a heap changes only by a commit, which is all or nothing.
  */
-import { LayoutMismatchError } from "./errors.js";
-import { HEAP_BASE, HEAPS_END, LIMIT_DEFAULT, LIMIT_MAX, placeOf, WASM_PAGE_SIZE } from "./layout.js";
+import { LayoutMismatchError, QuotaError } from "./errors.js";
+import {
+  HEAP_BASE, HEAPS_END, LIMIT_DEFAULT, LIMIT_MAX, limitOf, placeOf, WASM_PAGE_SIZE,
+} from "./layout.js";
 import { openStore } from "./open-store.js";
 import { PageSums } from "./page-sums.js";
 import { type Durability, type HeapStore, PAGE_SIZE, type Phase } from "./store.js";
@@ -38,7 +40,10 @@ export interface HeapGrant {
 export interface HeapOptions {
   /** One heap by its name, or several; the first one is that of calls that name none. */
   readonly heap?: string | HeapGrant | readonly (string | HeapGrant)[];
-  /** Bytes that a heap may have at most, where its grant does not say so. */
+  /**
+   * Bytes that a heap may have at most, where its grant does not say so; without either 256 MiB, or
+   * what a larger heap had where it came from.
+   */
   readonly limit?: number;
   /** See `OpenOptions` of `PageStore`. */
   readonly wait?: AbortSignal | boolean;
@@ -101,10 +106,12 @@ export class AppletHeap {
   appear(memory: WebAssembly.Memory): void {
     this.backed = Math.max(WASM_PAGE_SIZE, wholePages(this.store.length));
     const kept = this.store.keptSums();
-    if (this.isReadOnly) return this.store.read(this.bytes(memory), undefined, kept);
     const sums = new PageSums(memory, this.base, kept);
-    this.#sums = sums;
-    this.store.read(this.bytes(memory), (from, end) => sums.store(numbers(from, end)), kept);
+    const onPages = (from: number, end: number) => {
+      if (!this.isReadOnly) sums.store(numbers(from, end));
+    };
+    this.store.read(this.bytes(memory), onPages, kept, (from, end) => sums.check(from, end));
+    if (!this.isReadOnly) this.#sums = sums;
   }
 
   /** Brings commits home, and keeps the sums, by which the next opening reads less. */
@@ -157,7 +164,10 @@ export class Heaps {
     this.#durability = durability;
   }
 
-  /** Opens the heaps of some options. Throws what `PageStore.open` throws. */
+  /**
+   * Opens the heaps of some options. Throws what `PageStore.open` throws. Locks are taken in the order
+   * of names, so that tabs that wait for several heaps do not wait for one another.
+   */
   static async open(options: HeapOptions, durability: Durability): Promise<Heaps> {
     const asked = options.heap === undefined ? [] : [options.heap].flat() as (string | HeapGrant)[];
     const grants = asked.map((one) => (typeof one === "string" ? { heap: one } : one));
@@ -165,21 +175,27 @@ export class Heaps {
     if (new Set(names).size !== names.length) {
       throw new RangeError("two heaps have one name in the applet; give one another name");
     }
-    const heaps: AppletHeap[] = [];
+    if (new Set(grants.map(({ heap }) => heap)).size !== grants.length) {
+      throw new RangeError("one heap was granted twice; grant it once");
+    }
+    const stores: HeapStore[] = [];
+    const opened = new Map<HeapGrant, AppletHeap>();
     try {
-      for (const grant of grants) {
-        const limit = grant.limit ?? options.limit ?? LIMIT_DEFAULT;
-        if (!(limit > 0 && limit <= LIMIT_MAX) || limit % WASM_PAGE_SIZE !== 0) {
+      for (const grant of [...grants].sort((one, other) => one.heap < other.heap ? -1 : 1)) {
+        const given = grant.limit ?? options.limit;
+        if (given !== undefined && (!(given > 0 && given <= LIMIT_MAX) || given % WASM_PAGE_SIZE !== 0)) {
           throw new RangeError(`limit must be a multiple of ${WASM_PAGE_SIZE}, ${LIMIT_MAX} at most`);
         }
         const { wait, onPhase } = options;
-        const asked = { size: limit, access: grant.access, wait, onPhase };
+        const asked = { size: given ?? LIMIT_MAX, access: grant.access, wait, onPhase };
         const store = await openStore(grant.heap, asked, options.fallback);
-        heaps.push(new AppletHeap(grant, store, limit, options.onCommit));
+        stores.push(store);
+        const limit = given ?? (store.length > LIMIT_DEFAULT ? await keptLimit(store) : LIMIT_DEFAULT);
+        opened.set(grant, new AppletHeap(grant, store, limit, options.onCommit));
       }
-      return new Heaps(heaps, durability);
+      return new Heaps(grants.map((grant) => opened.get(grant)!), durability);
     } catch (error) {
-      for (const { store } of heaps) {
+      for (const store of stores) {
         try {
           store.close();
         } catch {
@@ -318,9 +334,28 @@ export class Heaps {
     if (level < 0 || level > 2) return Status.unsupported;
     // Level `power` is what the applet says that it needs.
     const durability = level === 2 ? "strict" : this.#durability;
-    this.committedPages += heap.commit(this.memory!, durability);
-    return this.mayWait ? heap.store.settled()?.then(() => Status.ok) ?? Status.ok : Status.ok;
+    try {
+      this.committedPages += heap.commit(this.memory!, durability);
+      const settled = this.mayWait ? heap.store.settled() : undefined;
+      return settled === undefined ? Status.ok : settled.then(() => Status.ok, statusOf);
+    } catch (error) {
+      return statusOf(error);
+    }
   }
+}
+
+/** What the applet is told of a commit that failed; other errors than for want of room end it. */
+function statusOf(error: unknown): number {
+  if (error instanceof QuotaError) return Status.noRoom;
+  throw error;
+}
+
+/** The limit that a heap had where it came from, or its length. */
+async function keptLimit(store: HeapStore): Promise<number> {
+  const header = await store.origin();
+  const limit = header === undefined ? 0 : limitOf(header);
+  const whole = Math.ceil(Math.max(limit, store.length) / WASM_PAGE_SIZE) * WASM_PAGE_SIZE;
+  return Math.min(whole, LIMIT_MAX);
 }
 
 /** Gives those heaps a place that have none by their pointers, below the others or between them. */

@@ -6,6 +6,7 @@
  * see as words, never as an exception through the applet's frames.
  */
 import { Status } from "./heaps.js";
+import { describe } from "./input.js";
 
 /** A result: bytes or text; nothing is no byte. */
 export type Output = Uint8Array | string | undefined | void;
@@ -66,9 +67,9 @@ export class HostFunctions {
       } finally {
         this.isRunning = false;
       }
-      if (!(result instanceof Promise)) return this.#answer(Status.ok, 0, result, to, record! >>> 0);
+      if (!(result instanceof Promise)) return this.#give(result, to, record! >>> 0);
       return this.#bounded(result).then(
-        (value) => this.#answer(Status.ok, 0, value, to, record! >>> 0),
+        (value) => this.#give(value, to, record! >>> 0),
         (error) => this.#fail(error, to, record! >>> 0),
       );
     },
@@ -89,6 +90,15 @@ export class HostFunctions {
       timer = setTimeout(() => failed(new Error(words)), this.#timeout);
     });
     return Promise.race([result, late]).finally(() => clearTimeout(timer));
+  }
+
+  /** Hands out what a function returned; from JavaScript that may be anything. */
+  #give(output: Output, to: Place, record: number): number {
+    if (output === undefined || typeof output === "string" || output instanceof Uint8Array) {
+      return this.#answer(Status.ok, 0, output, to, record);
+    }
+    const words = `the function of the host returned ${describe(output)}, and not a Uint8Array or text`;
+    return this.#fail(new TypeError(words), to, record);
   }
 
   #fail(error: unknown, to: Place, record: number): number {

@@ -25,3 +25,9 @@ export function placeOf(head: Uint8Array): number | undefined {
   if (view.getUint32(76, true) !== POINTER_SIZE) return undefined;
   return Number(view.getBigUint64(80, true));
 }
+
+/** The limit in the header of an exported heap (`docs/format.md`), in bytes. */
+export function limitOf(header: Uint8Array): number {
+  if (header.length < 48) return 0;
+  return Number(new DataView(header.buffer, header.byteOffset).getBigUint64(40, true));
+}

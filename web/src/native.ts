@@ -8,6 +8,7 @@
  * server takes, and no more parts of a stream than are read.
  */
 import { AppletEndedError, CallError, LockedError, QuotaError } from "./errors.js";
+import { bytesOf as bytesOfInput, type Input } from "./input.js";
 
 const VERSION = 1;
 const APPLET = 1;
@@ -73,6 +74,7 @@ interface ServerLimits {
 /** A call that is not done. */
 interface PendingCall {
   readonly bytes: number;
+  readonly isStream: boolean;
   /** A whole part, of a streaming call. */
   readonly part: (bytes: Uint8Array<ArrayBuffer>) => void;
   readonly done: (bytes: Uint8Array<ArrayBuffer>) => void;
@@ -128,24 +130,25 @@ export class NativeApplet {
    */
   async call(
     name: string,
-    input: Uint8Array | string = new Uint8Array(),
+    input: Input = new Uint8Array(),
     options: NativeCallOptions = {},
   ): Promise<Uint8Array<ArrayBuffer>> {
     const ignored = () => {};
+    const bytes = bytesOfInput(input);
     return await new Promise((done, failed) => {
-      this.#socket.call(name, input, options, false, { part: ignored, done, failed });
+      this.#socket.call(name, bytes, options, false, { part: ignored, done, failed }).catch(failed);
     });
   }
 
   /** Calls a function and hands out the parts of its result as they come. */
   async *stream(
     name: string,
-    input: Uint8Array | string = new Uint8Array(),
+    input: Input = new Uint8Array(),
     options: NativeCallOptions = {},
   ): AsyncGenerator<Uint8Array<ArrayBuffer>, void, undefined> {
     const parts: Uint8Array<ArrayBuffer>[] = [];
     let isDone = false, failure: { error: unknown } | undefined, arrived = () => {};
-    const call = await this.#socket.call(name, input, options, true, {
+    const call = await this.#socket.call(name, bytesOfInput(input), options, true, {
       part: (bytes) => { parts.push(bytes); arrived(); },
       done: () => { isDone = true; arrived(); },
       failed: (error) => { failure = { error }; arrived(); },
@@ -175,7 +178,7 @@ export class NativeApplet {
     }
   }
 
-  /** Ends the applet behind the calls that wait, and closes its heaps. */
+  /** Ends the applet behind the calls that wait, and closes its heaps. Open streams are cancelled. */
   async close(): Promise<void> {
     await this.#socket.close();
   }
@@ -271,12 +274,11 @@ class Socket {
   /** Makes a call when there is room for it; returns its number then. */
   async call(
     name: string,
-    input: Uint8Array | string,
+    bytes: Uint8Array,
     { signal }: NativeCallOptions,
     streams: boolean,
-    ends: Omit<PendingCall, "pieces" | "bytes">,
+    ends: Omit<PendingCall, "pieces" | "bytes" | "isStream">,
   ): Promise<number> {
-    const bytes = typeof input === "string" ? encoder.encode(input) : input;
     const function_ = encoder.encode(name);
     const call = this.#lastCall = this.#lastCall % 0xffff_ffff + 1;
     const size = HEADER_BYTES + 1 + function_.length + bytes.length;
@@ -301,6 +303,7 @@ class Socket {
     this.#pendingBytes += bytes.length;
     this.#calls.set(call, {
       bytes: bytes.length,
+      isStream: streams,
       pieces: [],
       part: ends.part,
       done: over(ends.done),
@@ -322,6 +325,8 @@ class Socket {
   close(): Promise<void> {
     this.#closing ??= (async () => {
       if (!this.#end) {
+        // The server would wait for who reads their parts.
+        this.#calls.forEach(({ isStream }, call) => { if (isStream) this.cancel(call); });
         const closed = new Promise<void>((resolve) => { this.#closed = resolve; });
         this.#send(To.close, [APPLET]);
         await closed;

@@ -4,21 +4,25 @@
  * Three files: `image` holds the pages at home, `journal` the commits that are on their way there, and
  * `sums` what the next opening is spared, which counts for one state of the image or not at all. A
  * commit appends one entry to the journal, which its sum tells from an unfinished one, with one flush. A
- * checkpoint, which no commit waits for, seals the entries, writes their pages home, and begins the
- * journal again, with a flush after each. Opening finds the entries again.
+ * checkpoint, for which a commit waits only behind 16 MiB of journal, seals the entries, writes their
+ * pages home, and begins the journal again, with a flush after each. Opening finds the entries again.
  *
  * Invariants: `image` changes only while the journal is sealed. A sealed entry that does not match
  * its sum is damage; the first one behind the seal that does not match was never committed. An entry
- * counts with all of its pages or not at all.
+ * counts with all of its pages or not at all. An image that lacks its journal, or bytes that the
+ * journal's header counts, is damage, and so is a page that has another sum than was kept of it. No
+ * buffer grows with a commit but for the numbers of its pages.
  *
  * Only for a dedicated worker: `FileSystemSyncAccessHandle` exists nowhere else.
  */
-import { CorruptError, QuotaError, StorageLostError, UnsupportedError } from "./errors.js";
+import { CorruptError, FilesRefusedError, QuotaError, StorageLostError } from "./errors.js";
+import { NotFoundError } from "./heap-errors.js";
 import { HeapLock, openFile } from "./lock.js";
 import { sumOfZeroes } from "./page-sums.js";
 import { Scratch, SCRATCH_BYTES } from "./scratch.js";
-import { checkedPages, checkedSize, type Durability, type HeapStore, NO_ROOM, type OpenOptions,
-  PAGE_SIZE, type Phase, STORAGE_LOST } from "./store.js";
+import { checkedLimit, checkedName, checkedPages, checkedSize, type Durability, type HeapStore,
+  IMAGE_DAMAGED, NO_ROOM, type OpenOptions, PAGE_SIZE, type PageRange, type Phase, STORAGE_LOST,
+} from "./store.js";
 
 const DAMAGED = "the journal of the heap is damaged; restore the heap from an export";
 const MAGIC = 0x334a_5748; // "HWJ3"
@@ -43,7 +47,7 @@ const SUMS_HEAD_BYTES = 64;
 const SUMS_SUM_AT = 16;
 /** So many pages of zeroes between others are read with them: that is faster than another read. */
 const ZEROES_READ = 4;
-/** Read at a time. */
+/** Read at a time, and summed while the processor's caches have it. */
 const READ_BYTES = 256 << 10;
 /**
  * A longer journal is brought home before the next commit. Its file keeps this size while the heap is
@@ -60,20 +64,20 @@ interface Entry {
   readonly at: number;
 }
 
-/** The files of this origin. Throws `UnsupportedError` where the browser refuses them. */
+/** The files of this origin. Throws a `FilesRefusedError` where the browser refuses them. */
 export async function originFiles(): Promise<FileSystemDirectoryHandle> {
   try {
     return await navigator.storage.getDirectory();
   } catch (error) {
     const { message } = error as Error;
-    throw new UnsupportedError(`the browser gives this page no files (${message}); leave the private \
+    throw new FilesRefusedError(`the browser gives this page no files (${message}); leave the private \
 mode, or allow the site to store data`);
   }
 }
 
 /** The pages of one heap. The heap itself is the caller's: an array, or a part of linear memory. */
 export class PageStore implements HeapStore {
-  readonly weaker = undefined;
+  weaker: string | undefined;
   readonly #size: number;
   readonly #scratch: Scratch;
   readonly #lock: HeapLock;
@@ -118,15 +122,17 @@ export class PageStore implements HeapStore {
 
   /**
    * Opens the heap `name` of this origin, or makes it, with all that was committed. Throws
-   * `LockedError`, `CorruptError`, `QuotaError`, `UnsupportedError`, or `RangeError` for a wrong
-   * size.
+   * `LockedError`, `CorruptError`, `QuotaError`, `UnsupportedError`, `NotFoundError` where it is not
+   * to be made, or `RangeError` for a wrong name or size.
    */
   static async open(name: string, options: OpenOptions): Promise<PageStore> {
+    checkedName(name);
     checkedSize(options.size);
     const mode = options.access === "read-only" ? "shared" : "exclusive";
     const root = await originFiles();
     // The folder is found while the lock is taken; its files are opened by who has the lock.
-    const finding = root.getDirectoryHandle(name, { create: true });
+    const create = options.create ?? mode === "exclusive";
+    const finding = root.getDirectoryHandle(name, { create });
     finding.catch(() => {});
     const lock = await HeapLock.take(name, mode, options.wait);
     const files: FileSystemSyncAccessHandle[] = [];
@@ -139,15 +145,26 @@ export class PageStore implements HeapStore {
       for (const one of opened) if (one.status === "rejected") throw one.reason;
       const store = new PageStore(lock, folder, files, options);
       store.#find();
-      if (store.length > options.size) {
-        throw new RangeError(`the heap has ${store.length} bytes; open it with at least these`);
-      }
+      checkedLimit(name, store.length, options.size);
       return store;
     } catch (error) {
       files.forEach((file) => file.close());
       lock.release();
-      throw error;
+      throw typedError(name, error);
     }
+  }
+
+  /** The names of the heaps of this origin that are kept in files, in no order. */
+  static async names(): Promise<string[]> {
+    const names = [];
+    for await (const [name, folder] of (await originFiles()).entries()) {
+      if (folder.kind !== "directory") continue;
+      // A page may have folders of its own beside them.
+      const isHeap = await (folder as FileSystemDirectoryHandle).getFileHandle("journal")
+        .then(() => true, () => false);
+      if (isHeap) names.push(name);
+    }
+    return names;
   }
 
   /** Bytes that are stored: 0 for a heap that was never committed. */
@@ -163,29 +180,38 @@ export class PageStore implements HeapStore {
   /**
    * Reads what is stored to the beginning of `heap`, which has at least `length` bytes. `onPages` is
    * told which pages were just read, while they are in the processor's caches. With the sums of
-   * `keptSums`, those pages at home are not told, and `heap` has zeroes where they are zero.
+   * `keptSums`, the pages at home that have one are told to `onKept`, and `heap` has zeroes where they
+   * are zero.
    */
   read(
-    heap: Uint8Array, onPages: (from: number, end: number) => void = () => {}, kept?: Float64Array,
+    heap: Uint8Array, onPages: PageRange = () => {}, kept?: Float64Array, onKept: PageRange = () => {},
   ): void {
     if (heap.length < this.#length) throw new RangeError(`the heap has ${this.#length} bytes`);
-    const readPart = (from: number, end: number) => {
-      const part = heap.subarray(from, end);
-      part.fill(0, this.#image.read(part, { at: from }));
+    const readPart = (from: number, end: number, onRead: PageRange) => {
+      for (let at = from; at < end; at += READ_BYTES) {
+        const part = heap.subarray(at, Math.min(at + READ_BYTES, end));
+        part.fill(0, this.#image.read(part, { at }));
+        onRead(at / PAGE_SIZE, (at + part.length) / PAGE_SIZE);
+      }
     };
-    const first = (kept?.length ?? 0) * PAGE_SIZE;
     if (kept !== undefined) {
-      for (const [from, end] of filled(kept)) readPart(from * PAGE_SIZE, end * PAGE_SIZE);
+      for (const [from, end] of filled(kept)) readPart(from * PAGE_SIZE, end * PAGE_SIZE, onKept);
     }
-    for (let at = first; at < this.#length; at += READ_BYTES) {
-      const end = Math.min(at + READ_BYTES, this.#length);
-      readPart(at, end);
-      onPages(at / PAGE_SIZE, end / PAGE_SIZE);
-    }
+    readPart((kept?.length ?? 0) * PAGE_SIZE, this.#length, onPages);
     for (const { page, bytes } of this.#journalled()) {
       heap.set(bytes, page * PAGE_SIZE);
       onPages(page, page + 1);
     }
+  }
+
+  readWhole(): Uint8Array {
+    const heap = new Uint8Array(this.#length);
+    const kept = this.keptSums();
+    this.read(heap, () => {}, kept, (from, end) => {
+      const pages = heap.subarray(from * PAGE_SIZE, end * PAGE_SIZE);
+      if (!this.#scratch.matches(pages, kept!.subarray(from, end))) throw new CorruptError(IMAGE_DAMAGED);
+    });
+    return heap;
   }
 
   keptSums(): Float64Array | undefined {
@@ -402,13 +428,19 @@ export class PageStore implements HeapStore {
     }
   }
 
-  /** The pages of the journal, an older version of one before a newer one. */
+  /**
+   * The pages of the journal, an older version of one before a newer one. Their bytes are there until
+   * the next one is asked for.
+   */
   * #journalled(): Generator<{ page: number; bytes: Uint8Array }> {
+    const { bytes } = this.#scratch;
     for (const { pages, at } of this.#entries) {
-      const bytes = new Uint8Array(pages.length * PAGE_SIZE);
-      this.#journal.read(bytes, { at });
-      for (const [i, page] of pages.entries()) {
-        yield { page, bytes: bytes.subarray(i * PAGE_SIZE, (i + 1) * PAGE_SIZE) };
+      for (let first = 0; first < pages.length; first += SCRATCH_PAGES) {
+        const part = pages.slice(first, first + SCRATCH_PAGES);
+        this.#journal.read(bytes.subarray(0, part.length * PAGE_SIZE), { at: at + first * PAGE_SIZE });
+        for (const [i, page] of part.entries()) {
+          yield { page, bytes: bytes.subarray(i * PAGE_SIZE, (i + 1) * PAGE_SIZE) };
+        }
       }
     }
   }
@@ -420,8 +452,11 @@ export class PageStore implements HeapStore {
     bytes.fill(0, 0, PAGE_SIZE);
     const found = this.#journal.read(bytes.subarray(0, HEADER_BYTES), { at: 0 });
     let sealed = 0;
+    const hasHeader = found === HEADER_BYTES
+      && bytes.subarray(0, HEADER_BYTES).some((byte) => byte !== 0);
     // Without one, nothing was ever brought home.
-    if (found === HEADER_BYTES && bytes.subarray(0, HEADER_BYTES).some((byte) => byte !== 0)) {
+    if (!hasHeader && !this.#isImageEmpty()) throw new CorruptError(IMAGE_DAMAGED);
+    if (hasHeader) {
       const sum = view.getBigUint64(HEADER_SUM_AT, true);
       view.setBigUint64(HEADER_SUM_AT, 0n, true);
       if (view.getUint32(0, true) !== MAGIC || this.#scratch.sum(0n, PAGE_SIZE) !== sum) {
@@ -429,6 +464,7 @@ export class PageStore implements HeapStore {
       }
       [this.#generation, sealed] = [view.getUint32(4, true), view.getUint32(8, true)];
       this.#homeLength = this.#length = view.getUint32(12, true);
+      if (this.#imageBytes < this.#homeLength) throw new CorruptError(IMAGE_DAMAGED);
     }
     while (this.#findEntry()) { /* the next one */ }
     // A tab that died may have left them to the system's caches.
@@ -436,6 +472,17 @@ export class PageStore implements HeapStore {
     if (this.#entries.length < sealed) throw new CorruptError(DAMAGED);
     // Entries that came after a checkpoint that failed are sealed with the others.
     if (sealed > 0 && !this.#isReadOnly) this.checkpoint();
+  }
+
+  /** Whether the image has room only: bytes, of which none was written. */
+  #isImageEmpty(): boolean {
+    const { bytes } = this.#scratch;
+    const words = new Uint32Array(bytes.buffer);
+    for (let at = 0; at < this.#imageBytes; at += SCRATCH_BYTES) {
+      bytes.fill(0, this.#image.read(bytes, { at }));
+      if (!words.every((word) => word === 0)) return false;
+    }
+    return true;
   }
 
   /** Whether there is one more entry. */
@@ -492,17 +539,18 @@ export class PageStore implements HeapStore {
     }
     this.#reserve(this.#length);
     const pages = [...newest.keys()].sort((a, b) => a - b);
+    const { bytes } = this.#scratch;
     for (let first = 0; first < pages.length; ) {
       let end = first + 1;
-      while (end < pages.length && pages[end] === pages[first]! + (end - first)) end++;
-      const run = new Uint8Array((end - first) * PAGE_SIZE);
+      while (end < pages.length && end - first < SCRATCH_PAGES
+          && pages[end] === pages[first]! + (end - first)) end++;
+      const run = bytes.subarray(0, (end - first) * PAGE_SIZE);
       for (let i = first; i < end; ) {
         // Neighbours here are mostly neighbours in the journal.
         const at = newest.get(pages[i]!)!;
         let next = i + 1;
         while (next < end && newest.get(pages[next]!) === at + (next - i) * PAGE_SIZE) next++;
-        const part = run.subarray((i - first) * PAGE_SIZE, (next - first) * PAGE_SIZE);
-        this.#journal.read(part, { at });
+        this.#journal.read(run.subarray((i - first) * PAGE_SIZE, (next - first) * PAGE_SIZE), { at });
         i = next;
       }
       write(this.#image, run, pages[first]! * PAGE_SIZE);
@@ -530,6 +578,16 @@ function* filled(sums: Float64Array): Generator<[from: number, end: number]> {
       if (sums[page] !== zero) end = page + 1;
     }
     yield [from, end];
+  }
+}
+
+/** What the browser says, as an error of this package. */
+function typedError(name: string, error: unknown): unknown {
+  switch ((error as DOMException).name) {
+    case "QuotaExceededError": return new QuotaError(NO_ROOM);
+    case "NotFoundError":
+      return error instanceof NotFoundError ? error : new NotFoundError(`there is no heap ${name}`);
+    default: return error;
   }
 }
 

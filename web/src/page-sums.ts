@@ -2,9 +2,9 @@
  * Finds the pages of a heap that differ from what is stored, by a sum of each stored page. Two
  * different pages have one sum by a chance of one in 2^53.
  */
-import { UnsupportedError } from "./errors.js";
+import { CorruptError, UnsupportedError } from "./errors.js";
 import { PAGE_SUM } from "./page-sum-wasm.js";
-import { PAGE_SIZE } from "./store.js";
+import { IMAGE_DAMAGED, PAGE_SIZE } from "./store.js";
 
 /** The exports of `page-sum.wat`, which says what they are. */
 export interface SumModule {
@@ -17,10 +17,8 @@ type Sum = SumModule["sum"];
 /** The sums of a heap in an applet's memory, as it is stored. */
 export class PageSums {
   readonly #base: number;
-  readonly #memory: WebAssembly.Memory;
   readonly #zero: number;
-  /** Made for the first sum: a heap whose sums were kept needs none before its first commit. */
-  #sum: Sum | undefined;
+  readonly #sum: Sum;
   #stored: Float64Array;
 
   /**
@@ -28,7 +26,7 @@ export class PageSums {
    */
   constructor(memory: WebAssembly.Memory, base: number, stored: Float64Array = new Float64Array()) {
     this.#base = base;
-    this.#memory = memory;
+    this.#sum = sumsIn(memory).sum;
     this.#zero = sumOfZeroes();
     this.#stored = stored;
   }
@@ -46,6 +44,13 @@ export class PageSums {
     }
   }
 
+  /** Throws a `CorruptError` where one of these pages is another one than was stored. */
+  check(from: number, end: number): void {
+    for (let page = from; page < end; page++) {
+      if (this.#sumOf(page) !== this.#stored[page]) throw new CorruptError(IMAGE_DAMAGED);
+    }
+  }
+
   /** The numbers of the pages, of the first `length` bytes, that differ from what is stored. */
   changedPages(length: number): number[] {
     const count = length / PAGE_SIZE;
@@ -58,7 +63,6 @@ export class PageSums {
   }
 
   #sumOf(page: number): number {
-    this.#sum ??= sumsIn(this.#memory).sum;
     return this.#sum(this.#base + page * PAGE_SIZE);
   }
 
@@ -87,6 +91,17 @@ export function sumsIn(memory: WebAssembly.Memory): SumModule {
     return exports as unknown as SumModule;
   } catch (error) {
     if (!(error instanceof WebAssembly.CompileError)) throw error;
-    throw new UnsupportedError("the browser has no vectors in WebAssembly (SIMD); update it");
+    throw new UnsupportedError(mayCompile()
+      ? "the browser has no vectors in WebAssembly (SIMD); update it"
+      : "the page's Content-Security-Policy forbids WebAssembly; add 'wasm-unsafe-eval' to its script-src");
+  }
+}
+
+/** Whether the page may compile anything: the smallest module that there is. */
+function mayCompile(): boolean {
+  try {
+    return new WebAssembly.Module(Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0)) !== undefined;
+  } catch {
+    return false;
   }
 }

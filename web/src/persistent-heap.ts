@@ -69,8 +69,7 @@ export class PersistentHeap {
    * `NotFoundError` for one that was never written and is only to be read.
    */
   static async open(name: string, options: PersistentHeapOptions = {}): Promise<PersistentHeap> {
-    const { durability = "strict", module: given, access, size: _, ...rest } = options;
-    const limit = options.size ?? LIMIT_DEFAULT;
+    const { durability = "strict", module: given, access, size: limit, ...rest } = options;
     // Fetched and compiled while the heap is opened.
     const asked = given ?? ownModule();
     const heaps = await Heaps.open({ heap: { heap: name, access, limit }, ...rest }, durability);
@@ -317,6 +316,7 @@ rolled back");
 /** Puts a name into the input; its bytes. */
 export function putName(module: HeapModule, name: string): number {
   if (typeof name !== "string") throw new TypeError(`a name is a string, and not a ${typeof name}`);
+  if (name.includes("\0")) throw new RangeError("a name has no character 0");
   return module.putText(name);
 }
 

@@ -1,5 +1,6 @@
 /** Memory in which pages are put together and summed on their way to a file and back. */
 import { sumsIn, type SumModule } from "./page-sums.js";
+import { PAGE_SIZE } from "./store.js";
 
 /** Bytes of it: a multiple of a page. */
 export const SCRATCH_BYTES = 1 << 20;
@@ -20,6 +21,12 @@ export class Scratch {
   /** The sum of the first `length` bytes, whole pages, behind bytes that have `sum`. */
   sum(sum: bigint, length: number): bigint {
     return BigInt.asUintN(64, this.#sums.chain(sum, 0, length));
+  }
+
+  /** Whether pages, 1 MiB at most, have these sums of `page-sums.ts`. */
+  matches(pages: Uint8Array, sums: Float64Array): boolean {
+    this.bytes.set(pages);
+    return sums.every((sum, page) => this.#sums.sum(page * PAGE_SIZE) === sum);
   }
 
   /** The sum of bytes from elsewhere, whole pages, which pass through. */

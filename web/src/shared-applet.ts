@@ -7,48 +7,78 @@
  * sent to a tab that is gone is not sent again, since it may have been made.
  */
 import type { Applet } from "./applet.js";
-import { AppletEndedError, CallError, OwnerLostError } from "./errors.js";
+import * as errors from "./errors.js";
+import { bytesOf, type Input } from "./input.js";
+import type { CallOptions } from "./mailbox.js";
+
+const { AppletEndedError, CallError, OwnerLostError } = errors;
 
 /** `moved`: the call was not made, as the tab is leaving. */
 type Answer = { readonly output: Uint8Array } | { readonly error: Told } | { readonly moved: true };
 /** An error as it travels. */
 interface Told { readonly name: string; readonly message: string; readonly code?: number }
+interface RemoteCall {
+  readonly to: string;
+  readonly from: string;
+  readonly call: number;
+  readonly name: string;
+  readonly input: Uint8Array;
+  readonly commit?: boolean | undefined;
+  /** Whether parts of the result are wanted as they come. */
+  readonly streams: boolean;
+}
 type Message =
   | { readonly kind: "who" }
   | { readonly kind: "owner"; readonly owner: string }
   | { readonly kind: "leaving"; readonly owner: string }
-  | { readonly kind: "failed"; readonly error: Told }
-  | { readonly kind: "call"; readonly to: string; readonly from: string; readonly call: number;
-      readonly name: string; readonly input: Uint8Array }
+  | { readonly kind: "call" } & RemoteCall
+  | { readonly kind: "cancel"; readonly to: string; readonly from: string; readonly call: number }
+  | { readonly kind: "chunk"; readonly to: string; readonly call: number; readonly bytes: Uint8Array }
+  /** The last chunk was taken. */
+  | { readonly kind: "more"; readonly to: string; readonly from: string; readonly call: number }
   | { readonly kind: "answer"; readonly to: string; readonly call: number; readonly answer: Answer };
+/** A call that is made here for another tab. */
+interface Guest {
+  readonly control: AbortController;
+  /** Fulfils what the applet waits for behind a chunk. */
+  more: () => void;
+}
 interface Waiting {
   readonly owner: string;
+  readonly onChunk: CallOptions["onChunk"];
   readonly resolve: (output: Uint8Array | undefined) => void;
   readonly reject: (error: unknown) => void;
 }
 
 export class SharedApplet {
   readonly #self = crypto.randomUUID();
+  readonly #name: string;
   readonly #channel: BroadcastChannel;
   readonly #start: () => Promise<Applet>;
   readonly #closing = new AbortController();
+  /** Fulfilled when this tab has left, and closed the applet if that ran here. */
+  readonly #left = defer<void>();
+  /** Calls that another tab makes for this one. */
   readonly #calls = new Map<number, Waiting>();
+  /** Calls that are made here for others. */
+  readonly #guests = new Map<string, Guest>();
   #applet: Applet | undefined;
-  #release: (() => void) | undefined;
+  /** Whether this tab runs the applet, or waits for its turn. */
+  #isInLine = false;
   #owner: string | undefined;
   /** Fulfilled when somebody runs the applet. */
   #known = defer<string>();
   #lastCall = 0;
 
   private constructor(name: string, start: () => Promise<Applet>) {
+    this.#name = name;
     this.#start = start;
     this.#channel = new BroadcastChannel(`holdfast:${name}`);
     this.#channel.onmessage = ({ data }) => this.#take(data as Message);
+    // By this lock another tab learns that we are gone.
+    navigator.locks.request(tabLock(this.#self), () => this.#left.promise).catch(() => {});
     this.#post({ kind: "who" });
-    const options = { signal: this.#closing.signal };
-    navigator.locks.request(`holdfast-owner:${name}`, options, () => this.#own()).catch((error) => {
-      if (!this.#closing.signal.aborted) this.#fail(error);
-    });
+    this.#stepInLine();
   }
 
   /**
@@ -72,21 +102,20 @@ export class SharedApplet {
   }
 
   /**
-   * As `call` of `Applet`. Rejects with an `OwnerLostError` when the tab that runs the applet went
-   * away before it answered; whether the call was made is not known then.
+   * As `call` of `Applet`. Rejects with an `OwnerLostError` when the tab that runs the applet went away before it answered; whether
+   * the call was made is not known then. Where this tab's `start` failed, the calls that wait are
+   * rejected with that, and the next one has it tried again.
    */
-  async call(name: string, input: Uint8Array | string = ""): Promise<Uint8Array> {
-    this.#closing.signal.throwIfAborted();
-    const bytes = typeof input === "string" ? new TextEncoder().encode(input) : input;
+  async call(name: string, input: Input = "", options: CallOptions = {}): Promise<Uint8Array> {
+    const bytes = bytesOf(input);
     for (;;) {
+      this.#closing.signal.throwIfAborted();
+      options.signal?.throwIfAborted();
+      this.#stepInLine();
       const owner = await this.#known.promise;
       this.#closing.signal.throwIfAborted();
-      if (this.#applet !== undefined) return await this.#applet.call(name, bytes);
-      const call = ++this.#lastCall;
-      const output = await new Promise<Uint8Array | undefined>((resolve, reject) => {
-        this.#calls.set(call, { owner, resolve, reject });
-        this.#post({ kind: "call", to: owner, from: this.#self, call, name, input: bytes });
-      });
+      if (this.#applet !== undefined) return await this.#applet.call(name, bytes, options);
+      const output = await this.#callThere(owner, name, bytes, options);
       if (output !== undefined) return output;
       if (this.#owner === owner) this.#unknow();
     }
@@ -104,7 +133,7 @@ export class SharedApplet {
       await this.#applet?.close();
     } finally {
       this.#applet = undefined;
-      this.#release?.();
+      this.#left.resolve();
       this.#channel.close();
     }
   }
@@ -113,25 +142,77 @@ export class SharedApplet {
     this.#channel.postMessage(message);
   }
 
-  /** Runs the applet until this tab leaves. */
-  async #own(): Promise<void> {
+  /** Has the tab that runs the applet make a call; `undefined` where it did not, as it is leaving. */
+  async #callThere(
+    owner: string, name: string, bytes: Uint8Array, { signal, commit, onChunk }: CallOptions,
+  ): Promise<Uint8Array | undefined> {
+    const call = ++this.#lastCall;
+    // All of the buffer would be copied for each tab, and not only the part that is meant.
+    const input = bytes.byteLength < bytes.buffer.byteLength ? bytes.slice() : bytes;
+    const cancel = () => {
+      this.#post({ kind: "cancel", to: owner, from: this.#self, call });
+      this.#calls.get(call)?.reject(signal!.reason);
+      this.#calls.delete(call);
+    };
+    signal?.addEventListener("abort", cancel, { once: true });
     try {
-      this.#applet = await this.#start();
+      return await new Promise((resolve, reject) => {
+        this.#calls.set(call, { owner, onChunk, resolve, reject });
+        this.#post({ kind: "call", to: owner, from: this.#self, call, name, input, commit,
+          streams: onChunk !== undefined });
+      });
+    } finally {
+      signal?.removeEventListener("abort", cancel);
+    }
+  }
+
+  /** Waits for its turn to run the applet, if it does not wait yet. */
+  #stepInLine(): void {
+    if (this.#isInLine || this.#closing.signal.aborted) return;
+    this.#isInLine = true;
+    const options = { signal: this.#closing.signal };
+    navigator.locks.request(`holdfast-owner:${this.#name}`, options, () => this.#own())
+      .then(async (isOver) => {
+        this.#isInLine = false;
+        if (await isOver) this.#stepInLine();
+      }, (error) => {
+        this.#isInLine = false;
+        if (!this.#closing.signal.aborted) this.#fail(error);
+      });
+  }
+
+  /** Runs the applet until it ends, which is told, or this tab leaves. */
+  async #own(): Promise<boolean> {
+    let applet: Applet;
+    try {
+      applet = await this.#start();
     } catch (error) {
-      this.#post({ kind: "failed", error: told(error) });
+      // The tab that waits next tries; this one again, when it is called.
       this.#fail(error);
-      return;
+      return false;
     }
     if (this.#closing.signal.aborted) {
-      await this.#applet.close();
-      return;
+      await applet.close();
+      return false;
     }
+    this.#applet = applet;
     this.#follow(this.#self);
     this.#post({ kind: "owner", owner: this.#self });
-    await new Promise<void>((release) => { this.#release = release; });
+    await Promise.race([applet.ended, this.#left.promise]);
+    if (this.#closing.signal.aborted) {
+      await this.#left.promise;
+      return false;
+    }
+    // It trapped, or returned: its heaps are as of its last commit, and it is started anew.
+    this.#applet = undefined;
+    this.#unknow();
+    this.#post({ kind: "leaving", owner: this.#self });
+    await applet.close().catch(() => {});
+    return true;
   }
 
   #take(message: Message): void {
+    if ("to" in message && message.to !== this.#self) return;
     switch (message.kind) {
       case "who":
         if (this.#applet !== undefined) this.#post({ kind: "owner", owner: this.#self });
@@ -142,16 +223,21 @@ export class SharedApplet {
       case "leaving":
         if (this.#owner === message.owner) this.#unknow();
         return;
-      case "failed":
-        this.#fail(errorOf(message.error));
-        return;
       case "call":
-        if (message.to !== this.#self) return;
         // Where this tab has left meanwhile, the other one learns of the next to run the applet.
-        this.#answer(message.from, message.call, message).catch(() => {});
+        this.#answer(message).catch(() => {});
+        return;
+      case "cancel":
+        this.#guests.get(keyOf(message))?.control.abort();
+        return;
+      case "chunk":
+        void this.#takeChunk(message.call, message.bytes);
+        return;
+      case "more":
+        this.#guests.get(keyOf(message))?.more();
         return;
       case "answer": {
-        const waiting = message.to === this.#self ? this.#calls.get(message.call) : undefined;
+        const waiting = this.#calls.get(message.call);
         if (waiting === undefined) return;
         this.#calls.delete(message.call);
         if ("error" in message.answer) waiting.reject(errorOf(message.answer.error));
@@ -160,14 +246,49 @@ export class SharedApplet {
     }
   }
 
+  /** Hands out a part of a result, and asks for the next one when it was taken. */
+  async #takeChunk(call: number, bytes: Uint8Array): Promise<void> {
+    const waiting = this.#calls.get(call);
+    if (waiting === undefined) return;
+    try {
+      await waiting.onChunk?.(bytes);
+    } catch (error) {
+      this.#calls.delete(call);
+      waiting.reject(error);
+      this.#post({ kind: "cancel", to: waiting.owner, from: this.#self, call });
+      return;
+    }
+    this.#post({ kind: "more", to: waiting.owner, from: this.#self, call });
+  }
+
   /** Makes a call for another tab. */
-  async #answer(to: string, call: number, { name, input }: { name: string; input: Uint8Array }) {
+  async #answer(asked: RemoteCall): Promise<void> {
+    const { from: to, call, name, input, commit, streams } = asked;
     let answer: Answer = { moved: true };
     if (this.#applet !== undefined && !this.#closing.signal.aborted) {
-      answer = await this.#applet.call(name, input)
+      const control = new AbortController();
+      const guest: Guest = { control, more: () => {} };
+      control.signal.addEventListener("abort", () => guest.more());
+      this.#guests.set(keyOf(asked), guest);
+      const onChunk = (bytes: Uint8Array) => new Promise<void>((more) => {
+        guest.more = more;
+        this.#post({ kind: "chunk", to, call, bytes });
+      });
+      if (streams) this.#endWith(to, control);
+      const options = { signal: control.signal, ...(commit !== undefined && { commit }),
+        ...(streams && { onChunk }) };
+      answer = await this.#applet.call(name, input, options)
         .then((output) => ({ output }), (error) => ({ error: told(error) }));
+      this.#guests.delete(keyOf(asked));
+      control.abort();
     }
     this.#post({ kind: "answer", to, call, answer });
+  }
+
+  /** Ends a call whose tab is gone: nobody would take its next chunk. */
+  #endWith(tab: string, control: AbortController): void {
+    navigator.locks.request(tabLock(tab), { signal: control.signal, mode: "shared" }, () => control.abort())
+      .catch(() => {});
   }
 
   /** Who runs the applet will be told. */
@@ -190,9 +311,7 @@ export class SharedApplet {
   }
 
   #fail(error: unknown): void {
-    this.#forget(error);
     this.#known.reject(error);
-    // The next call waits for the next tab to try.
     this.#unknow();
   }
 
@@ -201,6 +320,9 @@ export class SharedApplet {
     this.#calls.clear();
   }
 }
+
+const keyOf = ({ from, call }: { from: string; call: number }) => `${from} ${call}`;
+const tabLock = (tab: string) => `holdfast-tab:${tab}`;
 
 interface Deferred<T> {
   readonly promise: Promise<T>;
@@ -224,6 +346,9 @@ function told(error: unknown): Told {
 
 function errorOf({ name, message, code }: Told): Error {
   if (code !== undefined) return new CallError(code, message);
+  if (name === "AbortError") return new DOMException(message, name);
+  const known = [...Object.values(errors), RangeError, TypeError].find((one) => one.name === name);
+  if (known !== undefined) return new (known as new (message: string) => Error)(message);
   const error = new Error(message);
   error.name = name;
   return error;

@@ -38,11 +38,12 @@ export async function takeSnapshot(heap: string, name: string): Promise<Snapshot
       throw new ExistsError(`there is a snapshot ${name}; remove it, or choose another name`);
     }
     const taken = new Date();
-    const bytes = new Uint8Array(PAGE_SIZE + store.length);
+    const heap = store.readWhole();
+    const bytes = new Uint8Array(PAGE_SIZE + heap.length);
+    bytes.set(heap, PAGE_SIZE);
     const head = new DataView(bytes.buffer);
     [MAGIC, BigInt(store.length), BigInt(taken.getTime())]
       .forEach((value, i) => head.setBigUint64(i * 8, value, true));
-    store.read(bytes.subarray(PAGE_SIZE));
     head.setBigUint64(SUM_AT, (await summer())(bytes), true);
     try {
       await write(folder, name, bytes);
@@ -74,8 +75,8 @@ export async function rollBack(heap: string, name: string): Promise<void> {
     const now = new Uint8Array(store.length);
     store.read(now);
     // What the heap grew by is zero again, as in a heap that never grew.
-    const back = new Uint8Array(Math.max(then.length, now.length));
-    back.set(then);
+    const back = then.length < now.length ? new Uint8Array(now.length) : then;
+    if (back !== then) back.set(then);
     const pages = Array.from({ length: back.length / PAGE_SIZE }, (_, page) => page);
     store.commit(back, pages.filter((page) => differs(back, now, page)));
   });
@@ -95,7 +96,7 @@ export async function removeSnapshot(heap: string, name: string): Promise<void> 
 async function withHeap<Result>(
   name: string, work: (store: PageStore, folder: FileSystemDirectoryHandle) => Promise<Result>,
 ): Promise<Result> {
-  const store = await PageStore.open(name, { size: LIMIT_MAX });
+  const store = await PageStore.open(name, { size: LIMIT_MAX, create: false });
   try {
     return await work(store, await (await originFiles()).getDirectoryHandle(name));
   } finally {

@@ -13,12 +13,17 @@ export type Phase = "written" | "committed" | "sealed" | "home" | "reset";
 /** What a commit survives: `strict` also a power cut, `relaxed` the end of tab or browser. */
 export type Durability = "strict" | "relaxed";
 
-/** How a store is opened. */
+/** Is told pages, from one on and up to another. */
+export type PageRange = (from: number, end: number) => void;
+
+/** How a store is opened. One that is only read is not made where it is not there. */
 export interface OpenOptions {
   /** Bytes of the heap: a multiple of `PAGE_SIZE`; what is stored may be shorter, not longer. */
   readonly size: number;
   /** `read-only`: any number of tabs read, while none writes; nothing is committed. */
   readonly access?: "read-write" | "read-only" | undefined;
+  /** `false`: a heap that is not there is a `NotFoundError`, and not made. */
+  readonly create?: boolean | undefined;
   /** Waits until the heap is free, rather than throw a `LockedError`; the signal ends the wait. */
   readonly wait?: AbortSignal | boolean | undefined;
   /** Called after each step of a commit, for tests of what a crash leaves. */
@@ -32,10 +37,13 @@ export interface HeapStore {
   /** Bytes that are stored: 0 for a heap that was never committed. */
   readonly length: number;
   /**
-   * Reads what is stored into `heap`, which is zero, and tells which pages it has just read. With
-   * the sums of `keptSums`, whose pages it does not tell, it reads no page of zeroes.
+   * Reads what is stored into `heap`, which is zero, and tells which pages it has just read: with the
+   * sums of `keptSums` those that must match them to `onKept`, where it reads no page of zeroes, and
+   * all others to `onPages`.
    */
-  read(heap: Uint8Array, onPages?: (from: number, end: number) => void, kept?: Float64Array): void;
+  read(heap: Uint8Array, onPages?: PageRange, kept?: Float64Array, onKept?: PageRange): void;
+  /** All that is stored. Throws a `CorruptError` where it does not match the sums that were kept. */
+  readWhole(): Uint8Array;
   /**
    * The sums that `keepSums` kept of the pages at home, if they are the same pages; those of later
    * commits are among what `read` tells.
@@ -63,6 +71,14 @@ export interface HeapStore {
   close(): void;
 }
 
+/** Throws a `RangeError` for what is no name of a heap: it is that of a folder. */
+export function checkedName(name: string): void {
+  if (typeof name !== "string" || /^\.{0,2}$|[/\\\u0000-\u001f\u007f]/u.test(name)) {
+    throw new RangeError(`${JSON.stringify(name)} is no name of a heap; use one without slashes and \
+control characters, best of letters, digits, dots, hyphens and underscores, as \`holdfast\` does`);
+  }
+}
+
 /** Throws a `RangeError` for a size that no heap has. */
 export function checkedSize(size: number): void {
   if (!(size > 0) || size % PAGE_SIZE !== 0) {
@@ -70,7 +86,16 @@ export function checkedSize(size: number): void {
   }
 }
 
+/** Throws a `RangeError` where a heap has more bytes than it was opened with. */
+export function checkedLimit(name: string, length: number, size: number): void {
+  if (length <= size) return;
+  throw new RangeError(`the heap ${name} has ${length} bytes, more than ${size}; open it with a larger \
+limit (of PersistentHeap and PageStore: size), or without one`);
+}
+
 export const NO_ROOM = "the browser grants no more storage; free some and try again";
+export const IMAGE_DAMAGED = "the stored bytes of the heap are damaged; go back to a snapshot, or \
+remove the heap and import an export";
 export const STORAGE_LOST = "the browser cleared the storage of this site, with the heap; what is in \
 memory is the last of it";
 

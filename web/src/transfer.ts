@@ -8,6 +8,7 @@
 import { CorruptError, ExistsError, UnsupportedError } from "./errors.js";
 import { LIMIT_DEFAULT, LIMIT_MAX, WASM_PAGE_SIZE } from "./layout.js";
 import { openStore } from "./open-store.js";
+import { removeHeap } from "./origin-heaps.js";
 import { type HeapStore, PAGE_SIZE } from "./store.js";
 import { type Sum, summer } from "./xxh3.js";
 
@@ -32,10 +33,16 @@ export interface TransferOptions {
   readonly fallback?: "indexeddb";
 }
 
+/** How a heap is imported. */
+export interface ImportOptions extends TransferOptions {
+  /** Over an older state of the same heap, all or nothing; no other heap is replaced. */
+  readonly replace?: boolean;
+}
+
 /**
  * The heap as a stream. One that was never imported gets an address at its first export, and
- * `limit`, which is a multiple of 64 KiB. Throws what `PageStore.open` throws, and `RangeError` for
- * another limit or a heap that has nothing stored.
+ * `limit`, which is a multiple of 64 KiB. Throws what `PageStore.open` throws, `NotFoundError` where
+ * there is no heap, and `RangeError` for another limit or a heap that has nothing stored.
  */
 export async function exportHeap(
   name: string, limit = LIMIT_DEFAULT, { fallback }: TransferOptions = {},
@@ -44,12 +51,11 @@ export async function exportHeap(
     throw new RangeError(`limit must be a multiple of ${WASM_PAGE_SIZE}, ${LIMIT_MAX} at most`);
   }
   const sum = await summer();
-  const store = await openStore(name, { size: LIMIT_MAX }, fallback);
+  const store = await openStore(name, { size: LIMIT_MAX, create: false }, fallback);
   try {
     const backed = store.length;
     if (backed === 0) throw new RangeError("nothing is stored of the heap; run its applet first");
-    const heap = new Uint8Array(backed);
-    store.read(heap);
+    const heap = store.readWhole();
     let header = await kept(store);
     if (header === undefined) {
       header = newHeader(name, limit);
@@ -74,26 +80,48 @@ export async function exportHeap(
 }
 
 /**
- * Stores the heap of a stream under a name that has nothing stored. Throws `CorruptError` where the
- * stream is damaged or cut off, `UnsupportedError` for a newer version or a heap that is too large
- * for a page, `ExistsError`, and what `PageStore.open` and `commit` throw; nothing is stored then.
+ * Stores the heap of a stream under a name that has nothing stored, or that has the same heap with
+ * `replace`. Throws `CorruptError` where the stream is damaged or cut off, `UnsupportedError` for a
+ * newer version or a heap that is too large for a page, `ExistsError`, and what `PageStore.open` and
+ * `commit` throw; nothing is stored then.
  */
 export async function importHeap(
-  name: string, stream: Blob, { fallback }: TransferOptions = {},
+  name: string, stream: Blob, { fallback, replace = false }: ImportOptions = {},
 ): Promise<void> {
   const sum = await summer();
   const bytes = new Uint8Array(await stream.arrayBuffer());
   const { header, heap } = parse(bytes, sum);
   const store = await openStore(name, { size: LIMIT_MAX }, fallback);
+  const isNew = store.length === 0;
   try {
-    if (store.length > 0) throw new ExistsError(`there is a heap ${name}; choose another name`);
-    await store.keepOrigin(bytesOf(header));
-    store.commit(heap, Array.from({ length: heap.length / PAGE_SIZE }, (_, page) => page)
-      .filter((page) => !isZero(heap, page)));
-    if (store.length === 0) store.commit(heap, [0]);
+    if (isNew) await store.keepOrigin(bytesOf(header));
+    else await checkReplaced(name, store, header, replace);
+    // What the heap had grown by is zero again.
+    const whole = heap.length < store.length ? new Uint8Array(store.length) : heap;
+    if (whole !== heap) whole.set(heap);
+    const had = Math.ceil(store.length / PAGE_SIZE);
+    store.commit(whole, Array.from({ length: whole.length / PAGE_SIZE }, (_, page) => page)
+      .filter((page) => page === 0 || page < had || !isZero(whole, page)));
     await store.settled();
-  } finally {
+  } catch (error) {
     store.close();
+    if (isNew) await removeHeap(name, { fallback }).catch(() => {});
+    throw error;
+  }
+  store.close();
+}
+
+/** Throws an `ExistsError` where a stream may not replace what is stored. */
+async function checkReplaced(
+  name: string, store: HeapStore, header: DataView, mayReplace: boolean,
+): Promise<void> {
+  if (!mayReplace) {
+    throw new ExistsError(`there is a heap ${name}; choose another name, or replace it`);
+  }
+  const known = await kept(store);
+  const address = (of: DataView) => of.getBigUint64(32, true);
+  if (known === undefined || address(known) !== address(header)) {
+    throw new ExistsError(`the heap ${name} is another one than that of the stream; remove it first`);
   }
 }
 

@@ -119,6 +119,21 @@ test("an applet calls the functions of its host, which may take their time, and 
   assert.match(await step("call", { name: "count_vowels", input: "oh" }), /6/);
 });
 
+// Guarantee: web/calls
+test("a call takes bytes in every form, and what is none is a TypeError", async () => {
+  const { step } = await tab();
+  await step("serve", { applet: "echo" });
+  assert.deepEqual(await step("callWithAll", { name: "echo" }),
+    ["abcd", "abcd", "abcd", "abcd", "abcd", "TypeError", "TypeError"]);
+  await step("stop");
+  // So it is with what a function of the host returns.
+  await step("returnFromHost", { value: 7 });
+  await step("serve", { applet: "plugin", heaps: [] });
+  for (let i = 0; i < 2; i++) {
+    assert.equal(await step("call", { name: "count_vowels", input: "a" }), "CallError");
+  }
+});
+
 // Guarantee: web/unsupported
 test("an applet that is no program for a page is an UnsupportedError", async () => {
   const { step } = await tab();

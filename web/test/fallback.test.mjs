@@ -33,6 +33,33 @@ test("where there are no files a heap is kept in IndexedDB if that was asked for
 });
 
 // Guarantee: web/fallback
+test("what was kept in IndexedDB moves into files when there are some, and two heaps of a name are told", async () => {
+  const first = await poor();
+  await first.step("serve", { applet: "echo", fallback });
+  assert.deepEqual([await first.count(), await first.count()], [1, 2]);
+  await first.step("stop");
+  await first.page.close();
+  const second = await tab();
+  const count = async () => (await second.step("call", { name: "count", input: "" })).charCodeAt(0);
+  await second.step("serve", { applet: "echo", fallback, wait: true });
+  assert.equal(await count(), 3);
+  assert.deepEqual(await second.step("weaker"), []);
+  await second.step("stop");
+  await second.step("serve", { applet: "echo", wait: true });
+  assert.equal(await count(), 4, "it is in files, for who asks for no other place");
+  await second.step("stop");
+  await second.page.close();
+  const third = await poor();
+  await third.step("serve", { applet: "echo", fallback });
+  assert.equal(await third.count(), 1, "files are refused again: it is another heap");
+  await third.step("stop");
+  await third.page.close();
+  const last = await tab();
+  await last.step("serve", { applet: "echo", fallback, wait: true });
+  assert.match((await last.step("weaker")).join(), /another one of that name in IndexedDB/);
+});
+
+// Guarantee: web/fallback
 test("a browser killed behind a call keeps what the call stored in IndexedDB", async () => {
   for (let round = 1; round <= KILLS; round++) {
     const { step, count } = await poor();

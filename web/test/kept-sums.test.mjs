@@ -12,9 +12,10 @@ PAGES.push(0, 1, 2, 511);
 test("a heap is read without its pages of zeroes, and no other page is left out", async () => {
   const { step } = await tab();
   await step("commitWithSums", { pages: [9, 200, 201, 207], value: 5 });
-  const { isKept, isSame, pages, told } = await step("readBySums");
+  const { isKept, isSame, pages, told, keptTold } = await step("readBySums");
   // Pages 202 to 206 are a gap of five, which is not read.
   assert.deepEqual([isKept, isSame, pages, told], [true, true, 4, []]);
+  assert.deepEqual(keptTold, [[9, 10], [200, 202], [207, 208]]);
   await step("commitWithSums", { pages: PAGES, value: 7 });
   const all = await step("readBySums");
   assert.deepEqual([all.isKept, all.isSame], [true, true]);
@@ -65,6 +66,32 @@ test("an applet's heap is read by its sums after it was closed or idle, also in 
     assert.ok(found.readBytes < found.heapBytes / 2, `${found.readBytes} of ${found.heapBytes} read`);
     await step("stop");
     await page.close();
+  }
+});
+
+// Guarantee: web/damage
+test("a stored page with one other bit is a CorruptError, also for who reads or exports", async () => {
+  const { step } = await tab();
+  assert.deepEqual(await step("numbers", { name: "book", count: 100_000, write: true }), [100_000, true]);
+  assert.deepEqual(await step("numbers", { name: "book" }), [100_000, true]);
+  await step("takeSnapshot", { heap: "book", name: "good" });
+  await step("damageNumber", { heap: "book", value: 77_777 });
+  assert.equal(await step("numbers", { name: "book" }), "CorruptError");
+  assert.equal(await step("exportHeap", { name: "book", limit: 16 * 2 ** 20 }), "CorruptError");
+  assert.equal(await step("takeSnapshot", { heap: "book", name: "bad" }), "CorruptError");
+  await step("rollBack", { heap: "book", name: "good" });
+  assert.deepEqual(await step("numbers", { name: "book" }), [100_000, true]);
+});
+
+// Guarantee: web/damage
+test("a heap that lacks a file or a part of one is a CorruptError, and none that is empty", async () => {
+  const { step } = await tab();
+  for (const cut of [{ file: "image" }, { file: "image", bytes: 65_536 }, { file: "image", bytes: 65_537 },
+    { file: "journal" }, { file: "journal", bytes: 11 }]) {
+    await step("numbers", { name: "book", count: 100_000, write: true });
+    await step("cut", { heap: "book", ...cut });
+    assert.equal(await step("numbers", { name: "book", write: true }), "CorruptError", JSON.stringify(cut));
+    assert.equal(await step("removeHeap", { name: "book" }), null);
   }
 });
 

@@ -135,3 +135,29 @@ test("a damaged sealed journal is a CorruptError", async () => {
   assert.equal(await second.step("open"), null);
   assert.deepEqual(await second.step("values"), [3]);
 });
+
+// Guarantee: web/commit
+test("a commit that is larger than what JavaScript may allocate goes home, and is opened again", async () => {
+  const { step } = await tab();
+  await step("numbers", { name: "wide", count: 4_000_000, write: true });
+  await step("boundAllocations", { bytes: 2 ** 21 });
+  // Some pages in the journal, and more than 15 MiB in a row.
+  assert.deepEqual(await step("numbers", { name: "wide", count: 8_000_000, write: true }), [8_000_000, true]);
+  assert.deepEqual(await step("numbers", { name: "wide" }), [8_000_000, true]);
+});
+
+// Guarantee: web/names
+test("what is no name of a heap is a RangeError, and what is only read is not made", async () => {
+  const { step } = await tab();
+  for (const name of ["", ".", "..", "a/b", "a\\b", "a\0b", "a\nb", 7]) {
+    assert.equal(await step("openFailure", { name }), "RangeError", JSON.stringify(name));
+  }
+  for (const name of ["a b", "grüße", "日本", "...", "a".repeat(64)]) {
+    assert.equal(await step("openFailure", { name }), null, name);
+  }
+  const before = await step("folders");
+  assert.equal(await step("openFailure", { name: "none", access: "read-only" }), "NotFoundError");
+  assert.equal(await step("exportHeap", { name: "none" }), "NotFoundError");
+  assert.equal(await step("snapshots", { heap: "none" }), "NotFoundError");
+  assert.deepEqual(await step("folders"), before);
+});

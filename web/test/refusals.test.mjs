@@ -87,6 +87,21 @@ test("storage that is cleared under an open heap is a StorageLostError, and no c
   }
 });
 
+// Guarantee: web/quota
+test("an applet that commits itself is told that there is no room, and goes on", async () => {
+  const { step } = await tab();
+  const call = (name) => step("call", { name, input: "one" });
+  await step("serve", { applet: "ledgers", heaps: "one" });
+  await call("add");
+  await step("fillFirstFile");
+  await step("fillHeap", { from: 1_000_000, value: 1 });
+  // That of the applet, and the one behind the call.
+  assert.equal(await call("commit"), "QuotaError");
+  await step("emptyDisk");
+  assert.equal(await call("commit"), "");
+  assert.equal((await call("look")).charCodeAt(0), 1);
+});
+
 // Guarantee: web/tab-crash
 test("a tab that crashes releases its heap, with all that its calls left", async () => {
   const first = await tab();

@@ -109,3 +109,62 @@ test("a call to a tab that dies is an OwnerLostError, and is not made again", as
   assert.equal(await lost, "OwnerLostError");
   assert.match(await second.step("sharedCall", { name: "count_vowels", input: "a" }), /1/);
 });
+
+// Guarantee: web/shared
+test("a tab whose start failed once starts the applet at its next call", async () => {
+  const [first, second] = [await tab(), await tab()];
+  const count = async ({ step }) => step("sharedCall", { name: "count", input: "" });
+  await first.step("share", { applet: "echo" });
+  await second.step("share", { applet: "echo", failures: 1 });
+  assert.equal(number(await count(first)), 1);
+  await first.step("unshare");
+  // The first call after it may come before the failure, and have it.
+  const next = await count(second);
+  assert.equal(next === "RangeError" ? number(await count(second)) : number(next), 2);
+  assert.equal(await second.step("isOwner"), true);
+});
+
+// Guarantee: web/shared
+test("an applet that trapped is started anew for all tabs, and its error is of its class", async () => {
+  const tabs = [await tab(), await tab()];
+  for (const { step } of tabs) await step("share", { applet: "trial" });
+  for (const { step } of [...tabs, ...tabs]) {
+    assert.deepEqual(await step("sharedFailure", { name: "crash" }), ["AppletEndedError", true]);
+    for (const other of tabs) assert.equal(await other.step("sharedCall", { name: "echo", input: "a" }), "a");
+  }
+});
+
+// Guarantee: web/shared
+test("a call for another tab streams, and is ended there", async () => {
+  const [first, second] = [await tab(), await tab()];
+  for (const { step } of [first, second]) await step("share", { applet: "echo" });
+  const all = await second.step("sharedStream", { name: "numbers", input: "100" });
+  assert.deepEqual([all.chunks > 10, all.ended], [true, "ended"]);
+  const part = await second.step("sharedStream", { name: "numbers", input: "100000000", most: 3 });
+  assert.equal(part.ended, "AbortError");
+  assert.equal(await first.step("sharedCall", { name: "echo", input: "on" }), "on", "it is over there, too");
+  // A tab that dies while it takes the parts.
+  second.step("sharedStream", { name: "numbers", input: "100000000" }).catch(() => {});
+  await new Promise((done) => setTimeout(done, 300));
+  await second.page.close();
+  assert.equal(await first.step("sharedCall", { name: "echo", input: "on" }), "on");
+});
+
+// Guarantee: web/several-heaps
+test("tabs that wait for the same heaps in another order do not wait for one another", async () => {
+  const tabs = [await tab(), await tab()];
+  const orders = [["one", "two"], ["two", "one"]];
+  const had = await Promise.all(tabs.map(({ step }, i) => step("openBoth", { heaps: orders[i], rounds: 20 })));
+  assert.deepEqual(had, [20, 20]);
+  const twice = [{ heap: "one", name: "a" }, { heap: "one", name: "b" }];
+  assert.equal(await tabs[0].step("openBoth", { heaps: twice, rounds: 1 }), "RangeError");
+});
+
+// Guarantee: web/layout
+test("a heap that is larger than the limit of new ones is opened without one, and keeps its own", async () => {
+  const { step } = await tab();
+  const bytes = 264 * 2 ** 20;
+  assert.equal(await step("limitOf", { bytes: 2 ** 20 }), 256 * 2 ** 20);
+  assert.equal(await step("limitOf", { bytes }), bytes);
+  assert.equal(await step("limitOf", { bytes, limit: 300 * 2 ** 20 }), 300 * 2 ** 20);
+});

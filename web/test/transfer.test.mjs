@@ -52,6 +52,37 @@ test("a heap moves into the page, is changed, and moves back", async () => {
 });
 
 // Guarantee: web/transfer
+test("a heap that moves back again replaces its older state, and no other heap", async () => {
+  const page = await tab();
+  const stream = streamOf("again").toString("base64");
+  const other = streamOf("other").toString("base64");
+  const importing = (base64, replace) => page.step("importHeap", { name: "guestbook", base64, replace });
+  assert.equal(await importing(stream), null);
+  assert.equal((await inPage(page, "add", "Grace")).exitCode, 0);
+  assert.equal(await importing(stream), "ExistsError");
+  assert.equal(await importing(other, true), "ExistsError");
+  guestbook("again", "add", "Barbara");
+  rmSync(file("again"));
+  holdfast("heap", "export", "again", file("again"));
+  assert.equal(await importing(readFileSync(file("again")).toString("base64"), true), null);
+  const listed = (await inPage(page, "list")).lines.join();
+  assert.ok(/Ada.*Barbara/.test(listed) && !/Grace/.test(listed), listed);
+});
+
+// Guarantee: web/names
+test("heaps are listed and removed, but for one that is open", async () => {
+  const page = await tab();
+  await page.step("open", {});
+  await inPage(page, "add", "Ada");
+  assert.deepEqual(await page.step("heapNames", {}), ["guestbook", "heap"]);
+  assert.equal(await page.step("removeHeap", { name: "heap" }), "LockedError");
+  assert.equal(await page.step("removeHeap", { name: "guestbook" }), null);
+  assert.equal(await page.step("removeHeap", { name: "guestbook" }), "NotFoundError");
+  assert.deepEqual(await page.step("heapNames", {}), ["heap"]);
+  assert.equal((await inPage(page, "list")).lines.join("").includes("Ada"), false);
+});
+
+// Guarantee: web/transfer
 test("a heap that was born in a page is one of `holdfast run`", async () => {
   const page = await tab();
   assert.equal((await inPage(page, "add", "Edsger")).exitCode, 0);

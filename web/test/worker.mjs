@@ -1,8 +1,10 @@
 // Runs one step of a test in a dedicated worker: what only a worker may do.
 import {
-  Applet, exportHeap, HostFailure, importHeap, keepStorage, PAGE_SIZE, PageStore, removeSnapshot,
-  rollBack, run, SharedApplet, snapshots, storageState, takeSnapshot,
+  Applet, AppletEndedError, exportHeap, heapNames, HostFailure, importHeap, keepStorage, PAGE_SIZE,
+  PageStore, PersistentArray, PersistentHeap, removeHeap, removeSnapshot, rollBack, run, SharedApplet,
+  snapshots, storageState, takeSnapshot, u32,
 } from "/dist/index.js";
+import { Heaps } from "/dist/heaps.js";
 import { PageSums } from "/dist/page-sums.js";
 import { ConsoleStdout, File, PreopenDirectory, WASI } from "/node_modules/@bjorn3/browser_wasi_shim/dist/index.js";
 
@@ -14,6 +16,7 @@ const heap = new Uint8Array(size);
 /** Pages of a heap of which most are zero. */
 const SPARSE = 512;
 let store, applet, shared;
+const writeOfTheBrowser = FileSystemSyncAccessHandle.prototype.write;
 const logged = [];
 
 /** Stands still behind a step of a commit until the browser is killed. */
@@ -176,6 +179,8 @@ const steps = {
     return outputs.map((output) => new TextDecoder().decode(output));
   },
   logged: () => logged,
+  /** What a function of the host returns, in applets that are started from now on. */
+  returnFromHost: ({ value }) => { functions.kv_set = () => value; },
   weaker: () => applet.weaker,
   changedPages: () => applet.changedPages,
   heapBase: () => applet.heapBase(),
@@ -196,20 +201,119 @@ const steps = {
   storageState,
   keepStorage,
   /** Shares an applet that serves with the other tabs. */
-  async share({ applet: name, functionTimeout }) {
-    shared = await SharedApplet.open(name, async () => Applet.open(await compile(name), {
-      heap: name, wasi: shim(name, [], []), functions, functionTimeout, wait: true,
-      limit: 16 * 2 ** 20 }));
+  async share({ applet: name, functionTimeout, failures = 0 }) {
+    shared = await SharedApplet.open(name, async () => {
+      if (failures-- > 0) throw new RangeError("no network");
+      return Applet.open(await compile(name), {
+        heap: name, wasi: shim(name, [], []), functions, functionTimeout, wait: true,
+        limit: 16 * 2 ** 20 });
+    });
     return shared.isOwner;
   },
   async sharedCall({ name, input }) {
     return new TextDecoder("latin1").decode(await shared.call(name, input));
   },
+  /** How a shared call that fails does: whether its error is one of the class of its name. */
+  async sharedFailure({ name }) {
+    const error = await shared.call(name).catch((failure) => failure);
+    return [error.name, error instanceof AppletEndedError];
+  },
+  /** As `stream`, of the shared applet. */
+  async sharedStream({ name, input, most }) {
+    const [chunks, control] = [[], new AbortController()];
+    const onChunk = (bytes) => {
+      if (chunks.push(new TextDecoder().decode(bytes)) === most) control.abort();
+    };
+    const ended = await shared.call(name, input, { onChunk, signal: control.signal })
+      .then(() => "ended", (error) => error.name);
+    return { chunks: chunks.length, ended };
+  },
+  /** The same bytes as every kind of input, and what is none; a result for each. */
+  async callWithAll({ name }) {
+    const bytes = new TextEncoder().encode("abcd");
+    const all = ["abcd", bytes, bytes.buffer, new DataView(bytes.buffer), new Uint16Array(bytes.buffer), 7, null];
+    return await Promise.all(all.map((input) => applet.call(name, input)
+      .then((output) => new TextDecoder().decode(output), (error) => error.name)));
+  },
   isOwner: () => shared.isOwner,
   unshare: () => shared.close(),
   stop: async () => (await applet.close()) ?? null,
-  async importHeap({ name, base64, fallback }) {
-    await importHeap(name, new Blob([bytesOf(base64)]), { fallback });
+  async importHeap({ name, base64, fallback, replace }) {
+    await importHeap(name, new Blob([bytesOf(base64)]), { fallback, replace });
+  },
+  heapNames: ({ fallback }) => heapNames({ fallback }),
+  removeHeap: ({ name, fallback }) => removeHeap(name, { fallback }),
+  /** The limit of a heap of so many bytes that is opened without one, and of its stream, if it has one. */
+  async limitOf({ bytes, limit }) {
+    const broad = await PageStore.open("broad", { size: bytes });
+    broad.commit(new Uint8Array(bytes), [0]);
+    const header = new Uint8Array(256);
+    new DataView(header.buffer).setBigUint64(40, BigInt(limit ?? 0), true);
+    if (limit !== undefined) await broad.keepOrigin(header);
+    broad.close();
+    const heaps = await Heaps.open({ heap: "broad" }, "strict");
+    const found = heaps.all[0].limit;
+    heaps.close();
+    await removeHeap("broad");
+    return found;
+  },
+  /** Numbers in an array of a heap of JavaScript, in place from the second opening on. */
+  async numbers({ name, count, write }) {
+    const opened = await PersistentHeap.open(name);
+    try {
+      const array = PersistentArray.open(opened, "numbers", u32);
+      if (write) for (let i = array.length; i < count; i++) array.push(i);
+      return [array.length, Array.from(array.view()).every((value, i) => value === i)];
+    } finally {
+      await opened.close({ commit: write });
+    }
+  },
+  async openFailure({ name, ...options }) {
+    const opened = await PageStore.open(name, { size, ...options });
+    opened.close();
+  },
+  /** Changes a bit of one of these numbers where it lies in the image. */
+  async damageNumber({ heap: of, value }) {
+    const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle(of);
+    const handle = await (await folder.getFileHandle("image")).createSyncAccessHandle();
+    const words = new Uint32Array(handle.getSize() / 4);
+    handle.read(words, { at: 0 });
+    const at = words.findIndex((word, i) => word === value && words[i + 1] === value + 1);
+    handle.write(Uint32Array.of(value ^ 1), { at: at * 4 });
+    handle.close();
+  },
+  /** Removes or shortens a file of a heap. */
+  async cut({ heap: of, file, bytes }) {
+    const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle(of);
+    if (bytes === undefined) return void await folder.removeEntry(file);
+    const handle = await (await folder.getFileHandle(file)).createSyncAccessHandle();
+    handle.truncate(bytes);
+    handle.close();
+  },
+  /** Folders of the origin, heaps or not. */
+  async folders() {
+    const names = [];
+    for await (const name of (await navigator.storage.getDirectory()).keys()) names.push(name);
+    return names.sort();
+  },
+  /** Opens two heaps again and again, and waits for both; how often it had them. */
+  async openBoth({ heaps, rounds }) {
+    let count = 0;
+    for (; count < rounds; count++) {
+      const options = { heap: heaps, wasi: shim("ledgers", [], []), wait: AbortSignal.timeout(8000), limit: 2 ** 20 };
+      await (await Applet.open(await compile("ledgers"), options)).close();
+    }
+    return count;
+  },
+  /** Has every allocation of JavaScript above this many bytes fail. */
+  boundAllocations({ bytes }) {
+    const { Uint8Array: Real } = globalThis;
+    globalThis.Uint8Array = new Proxy(Real, {
+      construct(target, rest, self) {
+        if (typeof rest[0] === "number" && rest[0] > bytes) throw new RangeError("Array buffer allocation failed");
+        return Reflect.construct(target, rest, self);
+      },
+    });
   },
   async exportHeap({ name, limit, fallback }) {
     const stream = await exportHeap(name, limit, { fallback });
@@ -230,6 +334,9 @@ const steps = {
       if (this === full) throw new DOMException("the disk is full", "QuotaExceededError");
       return write.apply(this, rest);
     };
+  },
+  emptyDisk() {
+    FileSystemSyncAccessHandle.prototype.write = writeOfTheBrowser;
   },
   /** Has a flush fail, as a broken disk has it. */
   breakDisk() {
@@ -294,12 +401,13 @@ const steps = {
       return read.call(this, into, at);
     };
     const told = [];
-    sparse.read(bytes, (from, end) => told.push([from, end]), kept);
+    const keptTold = [];
+    sparse.read(bytes, (from, end) => told.push([from, end]), kept, (from, end) => keptTold.push([from, end]));
     FileSystemSyncAccessHandle.prototype.read = read;
     sparse.read(whole);
     sparse.abandon();
     const isSame = bytes.every((byte, at) => byte === whole[at]);
-    return { isKept: kept !== undefined, isSame, pages: readBytes / PAGE_SIZE, told };
+    return { isKept: kept !== undefined, isSame, pages: readBytes / PAGE_SIZE, told, keptTold };
   },
   /** Starts an applet that serves, and has it count; how much of the image was read. */
   async readOfApplet({ applet: name }) {

@@ -1,0 +1,51 @@
+/** The heaps of this origin: which there are, and their removal. */
+import { DatabaseStore } from "./database-store.js";
+import { FilesRefusedError } from "./errors.js";
+import { NotFoundError } from "./heap-errors.js";
+import { HeapLock } from "./lock.js";
+import { originFiles, PageStore } from "./page-store.js";
+import { checkedName } from "./store.js";
+import type { TransferOptions } from "./transfer.js";
+
+/** The names of the heaps of this origin, sorted; with `fallback` also of those in IndexedDB. */
+export async function heapNames({ fallback }: TransferOptions = {}): Promise<string[]> {
+  const names = fallback === "indexeddb" ? await DatabaseStore.names() : [];
+  for (const name of await orNothing(fallback, PageStore.names) ?? []) names.push(name);
+  return [...new Set(names)].sort();
+}
+
+/**
+ * Removes a heap with its snapshots; with `fallback` also one in IndexedDB. Throws a `LockedError`
+ * while it is open, and a `NotFoundError` where there is none.
+ */
+export async function removeHeap(name: string, { fallback }: TransferOptions = {}): Promise<void> {
+  checkedName(name);
+  const lock = await HeapLock.take(name, "exclusive");
+  try {
+    let isGone = false;
+    const files = await orNothing(fallback, originFiles);
+    if (files !== undefined && (await PageStore.names()).includes(name)) {
+      await files.removeEntry(name, { recursive: true });
+      isGone = true;
+    }
+    if (fallback === "indexeddb" && (await DatabaseStore.names()).includes(name)) {
+      await DatabaseStore.remove(name);
+      isGone = true;
+    }
+    if (!isGone) throw new NotFoundError(`there is no heap ${name}`);
+  } finally {
+    lock.release();
+  }
+}
+
+/** Where files are refused, and another place is asked for, there are none in files. */
+async function orNothing<Result>(
+  fallback: "indexeddb" | undefined, ask: () => Promise<Result>,
+): Promise<Result | undefined> {
+  try {
+    return await ask();
+  } catch (error) {
+    if (fallback === "indexeddb" && error instanceof FilesRefusedError) return undefined;
+    throw error;
+  }
+}
