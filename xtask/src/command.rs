@@ -3,7 +3,7 @@
 //! Invariant: nothing that is started here waits for input.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::failure::{Failure, Result};
@@ -15,13 +15,16 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Ends a command and its children in time, or with us.
-const BOUNDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/bounded.sh");
+/// Where this package lies: asked when it runs, as a target directory may be another clone's, too.
+pub(crate) fn own_folder() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from)
+}
 
 /// The same command under a time limit, at which it and its children are ended (exit status 124);
 /// so they are when this program is interrupted.
 pub(crate) fn with_timeout(command: &Command, timeout_s: u32) -> Command {
-    let mut bounded = Command::new(BOUNDED);
+    let mut bounded = Command::new(own_folder().join("bounded.sh"));
     bounded
         .arg(timeout_s.to_string())
         .arg(command.get_program())

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::command::{cargo, output};
+use crate::command::{cargo, output, own_folder};
 use crate::failure::{Failure, Result};
 
 /// What is built for `wasm32-wasip1` beside applets: what they link, which natively is for the jail,
@@ -55,10 +55,8 @@ impl Package {
 
 impl Workspace {
     pub(crate) fn load() -> Result<Workspace> {
-        // This package lies one level below the root; a built xtask is only ever run from its own
-        // tree.
-        let here = std::env::var_os("CARGO_MANIFEST_DIR")
-            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        // This package lies one level below the root.
+        let here = own_folder();
         let root = here.parent().unwrap_or(&here).to_owned();
         let text = output(cargo(&root).args([
             "metadata",
