@@ -95,7 +95,6 @@ packages_for_video() {
 # And a window, which the tests open on a display of their own; the plain Python that applets are compared with.
 packages_for_applications() {
   command -v python3 >/dev/null || echo python3
-  python3 -c 'import tkinter' 2>/dev/null || echo python3-tk
   command -v Xvfb >/dev/null || echo xvfb
 }
 

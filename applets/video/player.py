@@ -2,8 +2,8 @@
 """Plays a video that is decoded in a sandbox: in a window, into PNG files, or for the figures alone.
 
 The decoder is the applet `video`: whatever a video does to it, this program gets pixels or an exception. A call
-decodes one frame into one of two shared buffers, while the frame in the other one is shown or written; PNG files are
-made straight of that memory, and the window costs one copy, because Tk takes nothing but `bytes`.
+decodes one frame into one of two shared buffers, while the frame in the other one is shown or written; the window and
+PNG files take the pixels straight from there.
 
 Invariants: what the applet says (sizes, times, rates) is checked before it is used. While pixels are read no call that
 is under way has their buffer; an applet that stores to them all the same changes the picture and nothing else.
@@ -61,7 +61,7 @@ class FileMissing(PlayerError):
 
 
 class WindowMissing(PlayerError):
-    """There is no tkinter, or no display."""
+    """There is no pygame, or no display."""
 
     exit_code = NO_WINDOW
 
@@ -239,32 +239,33 @@ class Window:
     def __init__(self, waits: bool = True) -> None:
         #: Whether a frame waits until it is to be shown.
         self._waits = waits
+        # A display of one of these kinds, and no picture in memory; and no greeting.
+        os.environ.setdefault("SDL_VIDEODRIVER", "wayland" if os.environ.get("WAYLAND_DISPLAY") else "x11")
+        os.environ["PYGAME_HIDE_SUPPORT_PROMPT"] = "1"
         try:
-            import tkinter
+            import pygame
         except ImportError:
-            raise WindowMissing("a window needs tkinter (apt-get install python3-tk); without one: --png DIR") from None
+            raise WindowMissing("a window needs pygame (pip install pygame-ce); without one: --png DIR") from None
         try:
-            self._root = tkinter.Tk()
-        except tkinter.TclError as error:
+            pygame.display.init()
+        except pygame.error as error:
             raise WindowMissing(f"there is no display for a window ({error}); set DISPLAY, or use --png DIR") from None
-        self._image = tkinter.PhotoImage(master=self._root)
+        self._pygame = pygame
         self.is_open = True
         self.shown = 0
         #: Frames that came later than they should; the video is as much longer.
         self.late = 0
         self._started: float | None = None
-        self._root.protocol("WM_DELETE_WINDOW", self._leave)
-        self._root.bind("<Escape>", lambda _: self._leave())
-        tkinter.Label(self._root, image=self._image, borderwidth=0, background="black").pack()
 
-    def _leave(self) -> None:
-        self.is_open = False
+    def prepare(self, title: str, width: int, height: int) -> None:
+        self._size = width, height
+        try:
+            self._screen = self._pygame.display.set_mode(self._size)
+        except self._pygame.error as error:
+            raise WindowMissing(f"there is no window of {width} x {height} ({error}); use --png DIR") from None
+        self._pygame.display.set_caption(title)
 
-    def prepare(self, title: str) -> None:
-        self._root.title(title)
-        self._root.resizable(False, False)
-
-    def show(self, frame: Frame, width: int, height: int) -> None:
+    def show(self, frame: Frame) -> None:
         """Waits until it is time, and shows the frame. One that is late is shown at once, and those that follow are as
         much later: a machine that is too slow plays slowly, and leaves nothing out."""
         now = time.monotonic()
@@ -276,25 +277,31 @@ class Window:
                 self.late += 1
                 self._started += late_s
             self._wait_until(min(self._started + frame.time_s, now + PAUSE_MAX_S))
-        header = b"P6 %d %d 255\n" % (width, height)
-        self._image.configure(data=b"".join((header, frame.pixels)), format="ppm")
-        self._root.update()
+        self._screen.blit(self._pygame.image.frombuffer(frame.pixels, self._size, "RGB"), (0, 0))
+        self._pygame.display.flip()
+        self._take_events()
         self.shown += 1
+
+    def _take_events(self) -> None:
+        pygame = self._pygame
+        for event in pygame.event.get():
+            if event.type == pygame.QUIT or (event.type == pygame.KEYDOWN and event.key == pygame.K_ESCAPE):
+                self.is_open = False
 
     def _wait_until(self, due: float) -> None:
         while self.is_open and (left := due - time.monotonic()) > 0:
-            self._root.update()
+            self._take_events()
             time.sleep(min(left, 0.01))
 
     def close(self) -> None:
-        self._root.destroy()
+        self._pygame.quit()
 
 
 def play(video: Video, options: argparse.Namespace, window: Window | None) -> dict[str, Any]:
     """Plays to the end, or as far as asked; returns what it came to."""
     it = video.properties
     if window:
-        window.prepare(f"{options.video.name} ({it.codec}, {it.width} x {it.height})")
+        window.prepare(f"{options.video.name} ({it.codec}, {it.width} x {it.height})", it.width, it.height)
     if options.png:
         try:
             options.png.mkdir(parents=True, exist_ok=True)
@@ -309,7 +316,7 @@ def play(video: Video, options: argparse.Namespace, window: Window | None) -> di
             write_png(options.png / f"frame-{frame.number:05}.png", frame.pixels, it.width, it.height)
             pngs += 1
         if window:
-            window.show(frame, it.width, it.height)
+            window.show(frame)
         if len(decode_ms) == options.frames or (window and not window.is_open):
             break
     if not decode_ms:

@@ -118,7 +118,7 @@ pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
             sides.push(Side::new(WINDOW, window));
         }
         Err(error) => outcome.missing.push(format!(
-            "video window: {error}; `apt-get install xvfb xauth python3-tk` brings a display"
+            "video window: {error}; `apt-get install xvfb xauth` brings a display, and `cargo xtask python` what shows a window"
         )),
     }
     let times = race(runs, sides)?;

@@ -188,7 +188,6 @@ def screen(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """A display of its own: its name, and the file with what it shows."""
     if not shutil.which("Xvfb"):
         pytest.skip("the video player's window: there is no Xvfb; ./test installs it")
-    pytest.importorskip("tkinter", reason="the video player's window: there is no tkinter; ./test installs it")
     read, write = os.pipe()
     words = ["Xvfb", "-displayfd", str(write), "-screen", "0", "800x600x24", "-fbdir", str(tmp_path)]
     words += ["-nolisten", "tcp"]
@@ -225,7 +224,9 @@ def test_the_window_shows_the_video_at_its_rate(
     folder, frames = tmp_path / "frames", 75
     words = command(clip, "--applet", APPLETS / "video", "--window", "--frames", frames, "--png", folder, "--json")
     seen: set[int] = set()
-    with subprocess.Popen(words, env=environment(places, DISPLAY=display), stdout=subprocess.PIPE, text=True) as player:
+    # Without a window manager it would be in the middle.
+    around = environment(places, DISPLAY=display, SDL_VIDEO_WINDOW_POS="0,0")
+    with subprocess.Popen(words, env=around, stdout=subprocess.PIPE, text=True) as player:
         try:
             shots: list[Picture] = []
             while player.poll() is None and len(shots) < 40:
@@ -257,14 +258,15 @@ def test_the_window_takes_as_long_as_the_video(clip: Path, places: dict[str, Any
 
 #: Plays, and after a moment does what a window manager does when the window is closed.
 CLOSED_BY_HAND = """
-import sys
+import sys, threading
 sys.path.insert(0, sys.argv.pop(1))
 import player
 
 class Window(player.Window):
-    def prepare(self, title):
-        super().prepare(title)
-        self._root.after(500, lambda: self._root.tk.call(self._root.protocol("WM_DELETE_WINDOW")))
+    def prepare(self, *of_video):
+        super().prepare(*of_video)
+        post = self._pygame.event.post
+        threading.Timer(0.5, lambda: post(self._pygame.event.Event(self._pygame.QUIT))).start()
 
 player.Window = Window
 sys.exit(player.main())
@@ -282,16 +284,15 @@ def test_closing_the_window_ends_the_video(clip: Path, places: dict[str, Any], s
 
 # Guarantee: programs/python-video
 def test_without_a_display_there_is_a_message(clip: Path, places: dict[str, Any]) -> None:
-    pytest.importorskip("tkinter", reason="the video player's window: there is no tkinter; ./test installs it")
     code, message = play(places, clip, "--window")
     assert code == NO_WINDOW and "no display" in message and "--png" in message
 
 
 # Guarantee: programs/python-video
-def test_without_tkinter_there_is_a_message(clip: Path, places: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "tkinter.py").write_text("raise ImportError")
+def test_without_pygame_there_is_a_message(clip: Path, places: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "pygame.py").write_text("raise ImportError")
     code, message = play(places, clip, "--window", PYTHONPATH=str(tmp_path))
-    assert code == NO_WINDOW and "python3-tk" in message
+    assert code == NO_WINDOW and "pygame-ce" in message
 
 
 # Guarantee: programs/python-video
