@@ -2,7 +2,9 @@
 //! what shares of calls and time its classes have, by `bench/posix/run`, which traces real programs
 //! with `holdfast trace matrix`.
 //!
-//! Each value is a median that the trace made of its runs, so a series has one value.
+//! A matrix has the medians of its runs and not their values, so each run is a matrix of its own,
+//! and a series has a value for each. A call or a class that is not in a run's matrix (it has the
+//! calls that matter most) has no value of that run.
 
 use std::io::{self, Error};
 use std::path::Path;
@@ -26,6 +28,10 @@ const CASES: [&str; 9] = [
     "configure",
     "make",
 ];
+/// In each run another one is first.
+const PLATFORMS: [&str; 4] = ["ext2=loop", "ext4=loop", "xfs=loop", "tmpfs=loop"];
+/// Of a matrix that has one run, which is what is wanted here.
+const FEW_RUNS: &str = "Fewer than 6 repetitions";
 /// What runs them, in the source tree.
 const SCRIPT: &str = "bench/posix/run";
 
@@ -42,16 +48,40 @@ pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> i
         )));
     }
     section::run(cases, progress, |case, outcome| {
-        let out = tempfile::tempdir()?;
-        let mut command = Command::new("bash");
-        command.arg(SCRIPT).args(["-n", &runs.to_string(), "-o"]).arg(out.path()).arg(case);
-        let output = command.stdin(Stdio::null()).output()?;
-        match std::fs::read(out.path().join(format!("{case}.json"))) {
-            Ok(bytes) => add(case, &serde_json::from_slice(&bytes)?, outcome),
-            Err(_) => outcome.missing.push(reason(case, out.path(), &output.stderr)),
+        let mut values = Values::default();
+        for round in 0..runs {
+            match one_run(case, round)? {
+                Ok(matrix) => values.add(case, &matrix, outcome),
+                Err(reason) => {
+                    outcome.missing.push(reason);
+                    break;
+                }
+            }
         }
+        values.report(outcome);
         Ok(())
     })
+}
+
+/// A run of a case on each platform; the text says why it left nothing. The first one has a run
+/// before it that is not counted.
+fn one_run(case: &str, round: usize) -> io::Result<Result<Matrix, String>> {
+    let out = tempfile::tempdir()?;
+    let warm_ups = if round == 0 { "1" } else { "0" };
+    let mut command = Command::new("bash");
+    command.arg(SCRIPT).args(["-n", "1", "-w", warm_ups, "--on", &platforms(round)]);
+    let output = command.arg("-o").arg(out.path()).arg(case).stdin(Stdio::null()).output()?;
+    match std::fs::read(out.path().join(format!("{case}.json"))) {
+        Ok(bytes) => Ok(Ok(serde_json::from_slice(&bytes)?)),
+        Err(_) => Ok(Err(reason(case, out.path(), &output.stderr))),
+    }
+}
+
+/// All platforms, as the option takes them.
+fn platforms(round: usize) -> String {
+    let mut platforms = PLATFORMS;
+    platforms.rotate_left(round % PLATFORMS.len());
+    platforms.join(",")
 }
 
 /// Why a case left nothing.
@@ -68,32 +98,62 @@ fn reason(case: &str, out: &Path, complaints: &[u8]) -> String {
     }
 }
 
-fn add(case: &str, matrix: &Matrix, outcome: &mut Outcome) {
-    for platform in &matrix.platforms {
-        let mut add = |what: &str, value: f64, unit: &'static str| {
-            let key = format!("{case}_{}_{what}", platform.kind);
-            outcome.add(key, Some(Series::from_iter([value])), unit, None);
-        };
-        add("s", platform.side.lasted_ns.value / 1e9, "s");
-        add("calls", platform.side.total.calls.value, "");
-        add("threads", platform.threads.value, "");
-        add("machine_user_pct", platform.machine_user_percent.value, "%");
-        add("machine_kernel_pct", platform.machine_kernel_percent.value, "%");
-        add("machine_idle_pct", platform.machine_idle_percent.value, "%");
-        for call in &platform.calls {
-            add(&format!("call_{}_calls_pct", call.name), call.calls_percent, "%");
-            add(&format!("call_{}_time_pct", call.name), call.time_percent, "%");
-            add(&format!("call_{}_awake_pct", call.name), call.awake_percent, "%");
+/// The values of each key with their unit, in the order in which the keys came.
+#[derive(Default)]
+struct Values(Vec<(String, Series, &'static str)>);
+
+impl Values {
+    /// Adds those of one run.
+    fn add(&mut self, case: &str, matrix: &Matrix, outcome: &mut Outcome) {
+        for platform in &matrix.platforms {
+            for (what, value, unit) in of_platform(platform) {
+                self.push(format!("{case}_{}_{what}", platform.kind), value, unit);
+            }
         }
-        for (what, value) in shares(platform) {
-            add(&what, value, "%");
+        for note in matrix.notes.iter().filter(|note| !note.starts_with(FEW_RUNS)) {
+            outcome.note(format!("{case}: {note}"));
         }
     }
-    outcome.notes.extend(matrix.notes.iter().map(|note| format!("{case}: {note}")));
+
+    fn push(&mut self, key: String, value: f64, unit: &'static str) {
+        match self.0.iter_mut().find(|(known, ..)| *known == key) {
+            Some((_, series, _)) => series.push(value),
+            None => self.0.push((key, Series::from_iter([value]), unit)),
+        }
+    }
+
+    fn report(self, outcome: &mut Outcome) {
+        for (key, series, unit) in self.0 {
+            outcome.add(key, Some(series), unit, None);
+        }
+    }
+}
+
+/// What a run came to on one platform: names, values and units.
+fn of_platform(platform: &Platform) -> Vec<(String, f64, &'static str)> {
+    let mut values = vec![
+        ("s".to_owned(), platform.side.lasted_ns.value / 1e9, "s"),
+        ("calls".to_owned(), platform.side.total.calls.value, ""),
+        ("threads".to_owned(), platform.threads.value, ""),
+        ("machine_user_pct".to_owned(), platform.machine_user_percent.value, "%"),
+        ("machine_kernel_pct".to_owned(), platform.machine_kernel_percent.value, "%"),
+        ("machine_idle_pct".to_owned(), platform.machine_idle_percent.value, "%"),
+    ];
+    for call in &platform.calls {
+        let shares = [
+            ("calls", call.calls_percent),
+            ("time", call.time_percent),
+            ("awake", call.awake_percent),
+        ];
+        values
+            .extend(shares.map(|(of, share)| (format!("call_{}_{of}_pct", call.name), share, "%")));
+    }
+    values.extend(shares(platform).into_iter().map(|(what, share)| (what, share, "%")));
+    values
 }
 
 /// Shares of the classes and of their parts, in percent: of calls, of time, and of time without
-/// sleep.
+/// sleep. A part that is all of its class has its name, and is left out.
 fn shares(platform: &Platform) -> Vec<(String, f64)> {
     let classes = platform
         .classes
@@ -102,6 +162,7 @@ fn shares(platform: &Platform) -> Vec<(String, f64)> {
     let parts = platform
         .subclasses
         .iter()
+        .filter(|row| platform.classes.iter().all(|class| class.class.id() != row.subclass.id()))
         .map(|row| (row.subclass.id(), [row.calls_percent, row.time_percent, row.awake_percent]));
     classes
         .chain(parts)
@@ -144,6 +205,31 @@ mod tests {
         std::fs::write(folder.path().join("left-out.txt"), "not run: diff: there is no meld\n")
             .unwrap();
         assert_eq!(reason("diff", folder.path(), b"else"), "diff: there is no meld");
+    }
+
+    /// The values of all runs are kept, though a run may lack some.
+    #[test]
+    fn runs_become_one_series_for_each_key() {
+        let mut values = Values::default();
+        for (key, value) in [("make_ext4_s", 3.0), ("make_ext4_calls", 7.0), ("make_ext4_s", 5.0)] {
+            values.push(key.to_owned(), value, "s");
+        }
+        let mut outcome = Outcome::default();
+        values.report(&mut outcome);
+        let found: Vec<_> = outcome
+            .measurements
+            .iter()
+            .map(|found| (found.key.as_ref(), found.series.values()))
+            .collect();
+        assert_eq!(found, [("make_ext4_s", &[3.0, 5.0][..]), ("make_ext4_calls", &[7.0])]);
+    }
+
+    #[test]
+    fn another_platform_is_first_in_each_run() {
+        let first = |round| platforms(round).split(',').next().map(str::to_owned);
+        let firsts: Vec<_> = (0..PLATFORMS.len()).filter_map(first).collect();
+        assert_eq!(firsts, PLATFORMS);
+        assert_eq!(platforms(5).split(',').count(), PLATFORMS.len());
     }
 
     #[test]

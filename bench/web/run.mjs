@@ -16,7 +16,23 @@ const FOLDERS = {
   text: "/usr/share/common-licenses",
   ...named(process.env),
 };
-const SECTIONS = { restore, reload, commit, mail, spellcheck, run, native, views };
+const SECTIONS = { restore, reload, commit, mail, spellcheck, programs, run, native, views };
+/** Where the programs of the first paper have their objects, and bytes of the buffer of files. */
+const PROGRAM_WAYS = {
+  heap: ["heap"], opfs: ["opfs", 64 << 10], opfs_records: ["opfs"], indexeddb: ["indexeddb", 64 << 10] };
+/**
+ * What is run on a set of files, by the first part of its name; the second one is its size. `record` is
+ * the buffer of files where the program reads and writes without one: none, or glibc's for what has no
+ * records. The shim copies a file in memory whole for each write behind its end: no peer for `fasta`.
+ */
+const JOBS = {
+  compress: (names) => ({ args: ["compress", "--count", String(names.length)], inputs: names,
+    outputs: names.map((name) => name.replace("file-", "snappy-")), record: 4096 }),
+  mail: (names) => ({ args: ["mail-parsed"], heap: ["mail-kept"], prepare: ["mail-learn"], inputs: names,
+    outputs: [], record: 0 }),
+  fasta: (_names, size) => ({ args: ["fasta", "output", "--n", size], inputs: [], outputs: ["output"],
+    record: 0, without: ["indexeddb"] }),
+};
 
 const chromium = new Browser();
 const server = await serve(FOLDERS);
@@ -31,8 +47,10 @@ try {
 }
 
 /** Folders that the suite was given for its pages. */
-function named({ HOLDFAST_DICTIONARIES: dict, HOLDFAST_MAILS: mails, HOLDFAST_VIDEOS: videos }) {
-  return { ...(dict && { dict }), ...(mails && { mails }), ...(videos && { videos }) };
+function named({ HOLDFAST_DICTIONARIES: dict, HOLDFAST_MAILS: mails, HOLDFAST_VIDEOS: videos,
+  HOLDFAST_PROGRAM_FILES: inputs }) {
+  return { ...(dict && { dict }), ...(mails && { mails }), ...(videos && { videos }),
+    ...(inputs && { inputs }) };
 }
 
 function add(name, value) {
@@ -148,6 +166,27 @@ async function spellcheck(count) {
   await inTurns(count, sides);
   if (new Set(series.spell_unknown_words).size > 1) throw new Error("the ways find different words");
   series.spell_unknown_words.length = 1;
+}
+
+/** The same applet's programs over a heap, files of OPFS, and IndexedDB; they must agree. */
+async function programs(count) {
+  for (const set of (await readdir(FOLDERS.inputs)).sort()) {
+    const names = (await readdir(join(FOLDERS.inputs, set))).sort();
+    const [kind, size] = set.split("-");
+    const { without = [], ...job } = JOBS[kind](names, size);
+    if (names.length > 0) await once("putFiles", { set, names, from: `/inputs/${set}` });
+    if (job.prepare) await once("program", { way: "heap", set, args: job.prepare });
+    const results = new Set();
+    const side = ([name, [way, buffer]]) => [name, async () => {
+      const args = way === "heap" ? job.heap ?? job.args : job.args;
+      const { ms, result } = await once("program", { ...job, way, set, args, buffer: buffer ?? job.record });
+      add(`${set}_${name}_ms`, ms);
+      results.add(result);
+    }];
+    const sides = Object.entries(PROGRAM_WAYS).filter(([name]) => !without.includes(name)).map(side);
+    await inTurns(count, Object.fromEntries(sides));
+    if (results.size > 1) throw new Error(`${set}: the ways do not agree: ${[...results].join(" / ")}`);
+  }
 }
 
 /** The same applets in the page and in `holdfast`, whole. */

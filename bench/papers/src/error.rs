@@ -6,12 +6,14 @@ use std::path::PathBuf;
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// Names a suite that no step of the run belongs to.
-    #[error("there is no suite {name}; there are: {known}")]
-    UnknownSuite {
+    /// A suite that no step of a report belongs to.
+    #[error(
+        "the suite {name} has no part in a report (`cargo xtask bench {name}` runs it alone); these have: {known}"
+    )]
+    NoPart {
         /// As it was asked for.
         name: String,
-        /// All of them.
+        /// All that have a part.
         known: String,
     },
     /// The suites are built from source.
@@ -31,13 +33,27 @@ pub enum ReportError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A file of an earlier run.
-    #[error("{path} cannot be read ({reason}); remove it, or start over with --fresh")]
-    Earlier {
-        /// The file.
+    /// The report's directory is something else.
+    #[error("{path} is not a directory")]
+    NoDirectory {
+        /// As it was named.
         path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
+    },
+    /// There is nothing to report.
+    #[error("there are no results in {out}, so there is no report")]
+    NoResults {
+        /// The report's directory.
+        out: PathBuf,
+    },
+    /// The report is written, and lacks what these steps should have measured.
+    #[error("{} of {count} steps failed ({}); what there is is in {page}", failed.len(), failed.join(", "))]
+    StepsFailed {
+        /// Names of the steps.
+        failed: Vec<String>,
+        /// How many steps were asked for.
+        count: usize,
+        /// The report.
+        page: PathBuf,
     },
     /// Files and processes.
     #[error("{what}: {error}")]

@@ -1,16 +1,18 @@
 //! The report as one page: no script, nothing from elsewhere; readable on a phone, in the dark and
 //! by a screen reader, since each bar stands beside its number.
 
+use std::collections::BTreeSet;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::markdown::introduction;
+use crate::chart;
+use crate::markdown::{HOW_TO_READ, introduction};
 use crate::number::{short, with_unit};
 use crate::papers::Better;
-use crate::report::{ExhibitPart, PaperPart, Report, RowPart, Verdict, is_goal_met};
+use crate::report::{ExhibitPart, Missed, PaperPart, Report, RowPart, StepLine, Verdict};
+use crate::scale::Scale;
 
 const STYLE: &str = include_str!("page.css");
-/// Bars of an exhibit whose numbers are further apart than this are drawn on a logarithmic scale.
-const LINEAR_UP_TO: f64 = 40.0;
 
 /// The page.
 #[must_use]
@@ -30,18 +32,23 @@ pub fn page(report: &Report) -> String {
                 main {
                     h1 { "Five papers, measured today" }
                     p { (introduction(report)) }
+                    p class="soft" { (HOW_TO_READ) }
                     nav aria-label="Papers" {
                         ul {
                             @for paper in &report.papers {
                                 li { a href={ "#" (paper.id) } { (paper.title) } }
+                            }
+                            @if !report.missed.is_empty() {
+                                li { a href="#missed" { "Goals that are missed" } }
                             }
                             li { a href="#all" { "Every measurement" } }
                             li { a href="#steps" { "Steps" } }
                         }
                     }
                     @for paper in &report.papers { (paper_part(paper)) }
+                    @if !report.missed.is_empty() { (missed(&report.missed)) }
                     (all(report))
-                    (steps(report))
+                    (steps(&report.steps))
                 }
             }
         }
@@ -72,90 +79,162 @@ fn exhibit_part(exhibit: &ExhibitPart) -> Markup {
         Better::Less => " Less is better.",
         Better::Neither => "",
     };
-    let scale = Scale::of(exhibit);
+    let (points, rows): (Vec<_>, Vec<_>) = exhibit.rows.iter().partition(|row| row.at.is_some());
     html! {
         article {
             header {
                 h3 { (exhibit.label) ": " (exhibit.title) }
                 span class={ "verdict " (class) } { (verdict) }
             }
-            p { (exhibit.sentence) }
-            p class="soft" { (exhibit.setting) (better) }
-            dl { @for row in &exhibit.rows { (row_part(row, &scale)) } }
-            @if let Scale::Log { .. } = scale {
-                p class="legend" {
-                    i class="theirs" {} "the paper" i class="ours" {} "ours" " (logarithmic scale)"
+            p { (prose(&exhibit.sentence)) }
+            p class="soft" { (prose(&exhibit.setting)) (better) }
+            @if !rows.is_empty() { (bars(exhibit, &rows)) }
+            @if let Some(lines) = chart::lines(exhibit) { (lines) }
+            @if !points.is_empty() {
+                details {
+                    summary { "The numbers of the lines" }
+                    (bars(exhibit, &points))
                 }
-            } @else {
-                p class="legend" { i class="theirs" {} "the paper" i class="ours" {} "ours" }
             }
         }
     }
 }
 
-fn row_part(row: &RowPart, scale: &Scale) -> Markup {
-    let (ours, spread) = row.ours_shown();
-    let soft = row.ours.as_ref().is_some_and(|ours| !ours.is_firm);
+fn bars(exhibit: &ExhibitPart, rows: &[&RowPart]) -> Markup {
     html! {
-        dt { (row.label) }
-        dd {
-            div class="pair" {
-                @if let Some(published) = row.published {
-                    span class="bar theirs" style={ "width:" (scale.percent(published)) "%" } {}
-                } @else { span {} }
-                span { (row.published_shown()) }
-                @if let Some(ours) = &row.ours {
-                    span class="bar ours" style={ "width:" (scale.percent(ours.median)) "%" } {}
-                } @else { span {} }
-                span { b { @if soft { "~" } (ours) } }
+        dl { @for row in rows { (row_part(row, Scale::of(exhibit, &row.unit))) } }
+        (legend(exhibit, rows))
+    }
+}
+
+/// What is drawn, without what none of the rows has.
+fn legend(exhibit: &ExhibitPart, rows: &[&RowPart]) -> Markup {
+    let has = |is_there: fn(&RowPart) -> bool| rows.iter().any(|row| is_there(row));
+    let drawn = rows.iter().filter(|row| row.ours.is_some() || row.published.is_some());
+    let units: BTreeSet<&str> = drawn.map(|row| row.unit.as_str()).collect();
+    let scales: Vec<(&str, Scale)> =
+        units.into_iter().map(|unit| (unit, Scale::of(exhibit, unit))).collect();
+    html! {
+        p class="legend" {
+            @if has(|row| row.published.is_some()) { span { i class="theirs" {} "the paper" } }
+            @if has(|row| row.ours.is_some()) { span { i class="ours" {} "ours" } }
+            @if has(|row| row.ours.as_ref().is_some_and(|ours| ours.median < 0.0)) {
+                span { i class="loss" {} "ours, below zero" }
             }
-            @if !spread.is_empty() { span class="spread" { (spread) ". " } }
-            @match (row.times_as_good, row.is_good) {
-                (Some(times), Some(good)) => {
-                    span class=(if good { "good" } else { "bad" }) { (short(times)) " times as good as the paper." }
-                }
-                (None, Some(good)) => {
-                    span class=(if good { "good" } else { "bad" }) {
-                        "Goal " (row.ours.as_ref().and_then(|ours| ours.goal.clone()).unwrap_or_default())
-                        @if good { ": met." } @else { ": missed." }
+            @if has(|row| row.ours.as_ref().is_some_and(|ours| ours.n > 1)) {
+                span { i class="reach" {} "least to largest" }
+            }
+            @if has(|row| row.ours.as_ref().is_some_and(|ours| ours.bound.is_some())) {
+                span { i class="goal" {} "goal" }
+            }
+            @for (unit, scale) in scales.iter().filter(|(_, scale)| scale.is_logarithmic()) {
+                span { (scale_note(unit, *scale)) }
+            }
+        }
+    }
+}
+
+fn scale_note(unit: &str, scale: Scale) -> String {
+    match unit {
+        "x" => "logarithmic, from a line at 1".to_owned(),
+        unit => format!("logarithmic, from {}", with_unit(scale.base(), unit)),
+    }
+}
+
+fn row_part(row: &RowPart, scale: Scale) -> Markup {
+    let (ours, spread) = row.ours_shown();
+    html! {
+        div class="row" {
+            dt { (row.label) }
+            dd {
+                @if let Some(published) = row.published {
+                    div class="pair" {
+                        div class="track" {
+                            span class="bar theirs" style=(scale.bar(published)) {}
+                            (base_line(scale))
+                        }
+                        span { (row.published_shown()) }
                     }
                 }
-                _ => {}
+                div class="pair" {
+                    (track(row, scale))
+                    b { (ours) }
+                }
+            }
+            dd class="told" {
+                @if let (None, Some(text)) = (row.published, &row.published_text) {
+                    "The paper: " (text) ". "
+                }
+                @if !spread.is_empty() { span class="soft" { (spread) ". " } }
+                (judgement(row))
+                @if let Some(why) = &row.why { div class="why" { (prose(why)) } }
             }
         }
     }
 }
 
-/// How long the bars of an exhibit are.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Scale {
-    Linear { most: f64 },
-    Log { least: f64, most: f64 },
-}
-
-impl Scale {
-    fn of(exhibit: &ExhibitPart) -> Scale {
-        let values = exhibit.rows.iter().flat_map(|row| {
-            row.published.into_iter().chain(row.ours.as_ref().map(|ours| ours.median))
-        });
-        let shown = values.filter(|value| value.is_finite() && *value > 0.0);
-        let (least, most) = shown
-            .fold((f64::MAX, 0.0f64), |(least, most), value| (least.min(value), most.max(value)));
-        match most / least > LINEAR_UP_TO {
-            true => Scale::Log { least, most },
-            false => Scale::Linear { most },
+/// Our bar, over it the values' spread, and the goal.
+fn track(row: &RowPart, scale: Scale) -> Markup {
+    let Some(ours) = &row.ours else { return html! { div class="track none" {} } };
+    let class = if ours.median < 0.0 { "bar loss" } else { "bar ours" };
+    html! {
+        div class="track" {
+            span class=(class) style=(scale.bar(ours.median)) {}
+            @if ours.n > 1 { span class="reach" style=(scale.between(ours.min, ours.max)) {} }
+            (base_line(scale))
+            @if let Some(bound) = ours.bound {
+                span class="goal" style={ "left:" (format!("{:.1}", scale.place(bound))) "%" } {}
+            }
         }
     }
+}
 
-    /// Width in percent, with one digit behind the point.
-    fn percent(self, value: f64) -> String {
-        let part = match self {
-            _ if value.is_nan() || value <= 0.0 => 0.0,
-            Scale::Linear { most } => value / most,
-            // The least is still to be seen.
-            Scale::Log { least, most } => 0.05 + 0.95 * (value / least).ln() / (most / least).ln(),
-        };
-        format!("{:.1}", part.clamp(0.0, 1.0) * 100.0)
+fn base_line(scale: Scale) -> Markup {
+    html! {
+        @if let Some(place) = scale.base_line() {
+            span class="base" style={ "left:" (format!("{place:.1}")) "%" } {}
+        }
+    }
+}
+
+fn judgement(row: &RowPart) -> Markup {
+    let Some(good) = row.is_good else { return html! {} };
+    let class = if good { "good" } else { "bad" };
+    html! {
+        @if let Some(times) = row.times_as_good {
+            span class=(class) { (short(times)) " times as good as the paper." }
+        } @else {
+            span class=(class) {
+                "Goal " (row.ours.as_ref().and_then(|ours| ours.goal.clone()).unwrap_or_default())
+                @if good { ": met." } @else { ": missed." }
+            }
+        }
+    }
+}
+
+/// A sentence of the table, in which what is between backquotes is code.
+fn prose(text: &str) -> Markup {
+    html! {
+        @for (index, part) in text.split('`').enumerate() {
+            @if index % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
+fn missed(missed: &[Missed]) -> Markup {
+    html! {
+        section id="missed" {
+            h2 { "Goals that are missed" }
+            dl class="missed" {
+                @for one in missed {
+                    dt { code { (one.suite) " " (one.key) } }
+                    dd {
+                        b { (one.shown) } " (goal " (one.goal) ") "
+                        @if let Some(why) = &one.why { (prose(why)) }
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -172,14 +251,15 @@ fn all(report: &Report) -> Markup {
                                 th { "key" } th { "median" } th { "least" } th { "largest" } th { "n" } th { "goal" }
                             } }
                             tbody {
-                                @for (key, one) in measured {
+                                @for (key, judged) in measured {
+                                    @let one = &judged.measured;
                                     tr {
                                         td class="key" { (key) }
-                                        td { @if let Some(value) = one.median { (with_unit(value, &one.unit)) } }
+                                        td { (judged.shown()) }
                                         td { @if let Some(value) = one.min { (short(value)) } }
                                         td { @if let Some(value) = one.max { (short(value)) } }
                                         td { (one.n) }
-                                        td class=(match is_goal_met(one) {
+                                        td class=(match judged.is_goal_met() {
                                             Some(true) => "good", Some(false) => "bad", None => "",
                                         }) { @if let Some(goal) = &one.goal { (goal) } }
                                     }
@@ -193,7 +273,7 @@ fn all(report: &Report) -> Markup {
     }
 }
 
-fn steps(report: &Report) -> Markup {
+fn steps(steps: &[StepLine]) -> Markup {
     html! {
         section id="steps" {
             h2 { "Steps" }
@@ -201,20 +281,26 @@ fn steps(report: &Report) -> Markup {
                 table {
                     thead { tr { th { "step" } th { "runs" } th { "seconds" } th { "others had" } th { "numbers" } th {} } }
                     tbody {
-                        @for step in &report.steps {
+                        @for step in steps {
                             tr {
                                 td { (step.name) }
                                 td { (step.runs) }
                                 td { (format!("{:.0}", step.seconds)) }
                                 td { (format!("{:.0} %", step.others * 100.0)) }
                                 td { (step.numbers) }
-                                td class="told" {
+                                td class="remark" {
                                     @if let Some(why) = &step.failed { span class="bad" { "failed: " (why) } " " }
                                     (step.remarks().join("; "))
                                 }
                             }
                         }
                     }
+                }
+            }
+            @for step in steps.iter().filter(|step| !step.notes.is_empty()) {
+                details {
+                    summary { "Notes of " (step.name) }
+                    pre class="scroll" { (step.notes.join("\n")) }
                 }
             }
         }
@@ -235,17 +321,38 @@ mod tests {
             assert!(!page.contains(outside), "{outside}");
         }
         assert!(page.contains("100 times as good as the paper."), "{page}");
+        for text in [
+            "<code>strace</code> shows &lt;90 %&gt; in the disk.",
+            "<code>pool missed</code>",
+            "Figure &lt;4&gt;\n```\nWAL  1",
+        ] {
+            assert!(page.contains(text), "{text} is not in {page}");
+        }
     }
 
+    /// What is not there has neither a line nor a word in the legend.
     #[test]
-    fn bars_are_as_long_as_their_numbers() {
-        let linear = Scale::Linear { most: 10.0 };
-        assert_eq!((linear.percent(5.0), linear.percent(10.0)), ("50.0".into(), "100.0".into()));
-        let log = Scale::Log { least: 1.0, most: 10_000.0 };
-        assert_eq!((log.percent(1.0), log.percent(100.0)), ("5.0".into(), "52.5".into()));
-        assert_eq!(log.percent(f64::NAN), "0.0");
-        let exhibit = |flush_s| sample(flush_s, 0.0).papers[0].exhibits[0].clone();
-        assert!(matches!(Scale::of(&exhibit(0.013)), Scale::Log { .. }));
-        assert!(matches!(Scale::of(&exhibit(2.0)), Scale::Linear { .. }));
+    fn rows_without_a_published_number_have_one_line() {
+        let report = sample(0.013, 0.0);
+        let exhibits = &report.papers[0].exhibits;
+        let shown = |exhibit| exhibit_part(exhibit).into_string();
+        let (both, goal_alone) = (shown(&exhibits[0]), shown(&exhibits[2]));
+        assert_eq!(both.matches("class=\"pair\"").count(), 3, "{both}");
+        assert!(both.contains("\"theirs\""), "{both}");
+        assert_eq!(goal_alone.matches("class=\"pair\"").count(), 2, "{goal_alone}");
+        assert!(!goal_alone.contains("\"theirs\""), "{goal_alone}");
+        assert!(goal_alone.contains("class=\"goal\"") && goal_alone.contains("class=\"reach\""));
+    }
+
+    /// A loss has another mark than a gain.
+    #[test]
+    fn values_below_zero_are_no_gain() {
+        let mut exhibit = sample(0.013, 0.0).papers[0].exhibits[2].clone();
+        if let Some(ours) = &mut exhibit.rows[0].ours {
+            (ours.median, ours.min) = (-1.0, -2.0);
+        }
+        exhibit.rows.truncate(1);
+        let shown = exhibit_part(&exhibit).into_string();
+        assert!(shown.contains("bar loss") && !shown.contains("bar ours"), "{shown}");
     }
 }

@@ -1,7 +1,7 @@
 //! `papers.toml`: what was published, which measurement stands beside each number, and which steps
 //! a run has.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -19,6 +19,10 @@ pub struct Papers {
     pub step: Vec<Step>,
     /// The papers.
     pub paper: Vec<Paper>,
+    /// Why goals are missed: for a suite and a key, or a key's beginning and `*`, where the time or
+    /// the bytes go, and which command shows it.
+    #[serde(default)]
+    pub why: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 /// One process of a run: a section of a suite.
@@ -74,6 +78,9 @@ pub struct Exhibit {
     pub setting: String,
     /// Whether a larger number is the better one.
     pub better: Better,
+    /// What the horizontal axis is of, with its unit, where the exhibit is of lines.
+    #[serde(default)]
+    pub axis: Option<String>,
     /// Its numbers.
     pub row: Vec<Row>,
     /// What is said when every row is at least as good as the paper's (or meets our goal, where the
@@ -116,6 +123,15 @@ pub struct Row {
     /// The measurement is multiplied by this to be in the unit.
     #[serde(default = "one")]
     pub scale: f64,
+    /// What it should come to, in the unit, where the suite has no goal for the key.
+    #[serde(default)]
+    pub goal: Option<String>,
+    /// Where the number lies on the exhibit's axis, for a row that is a point of a line.
+    #[serde(default)]
+    pub at: Option<f64>,
+    /// Which line of the exhibit it is a point of.
+    #[serde(default)]
+    pub line: String,
 }
 
 fn one() -> f64 {
@@ -142,7 +158,8 @@ impl Papers {
     ///
     /// # Errors
     /// What is wrong with it: its form, a step or an exhibit that is there twice, a row whose suite
-    /// no step runs, a row with neither a number nor words of the paper and no comparison.
+    /// no step runs or that has both a number and words of the paper, a goal that is none, points
+    /// without an axis, a reason for a suite or key that cannot be.
     pub fn parse(text: &str) -> Result<Papers, String> {
         let papers: Papers = toml::from_str(text).map_err(|error| error.to_string())?;
         let mut steps = BTreeSet::new();
@@ -169,25 +186,55 @@ impl Papers {
                     if row.published.is_some() && row.published_text.is_some() {
                         return Err(format!("{name}, {}: a number and words", row.label));
                     }
+                    if row.goal.as_deref().is_some_and(|goal| parse_goal(goal).is_none()) {
+                        return Err(format!("{name}, {}: a goal is `>= 3` or `<= 3`", row.label));
+                    }
+                    if row.at.is_some() && exhibit.axis.is_none() {
+                        return Err(format!("{name}, {}: a point without an axis", row.label));
+                    }
                 }
                 if !exhibits.insert(name.clone()) {
                     return Err(format!("{name} is there twice"));
                 }
             }
         }
+        for (suite, reasons) in &papers.why {
+            if !suites.contains(suite.as_str()) {
+                return Err(format!("why.{suite}: no step runs the suite"));
+            }
+            let is_wrong = |(key, text): &(&String, &String)| {
+                key.trim_end_matches('*').contains('*') || text.trim().is_empty()
+            };
+            if let Some((key, _)) = reasons.iter().find(is_wrong) {
+                return Err(format!("why.{suite}.{key}: no text, or a `*` inside of the key"));
+            }
+        }
         Ok(papers)
+    }
+
+    /// Why the goal of a key is missed, if the table says so: of the key itself, or of the longest
+    /// beginning that it has.
+    #[must_use]
+    pub fn why(&self, suite: &str, key: &str) -> Option<&str> {
+        let reasons = self.why.get(suite)?;
+        let longest = reasons
+            .iter()
+            .filter_map(|(pattern, text)| Some((pattern.strip_suffix('*')?, text)))
+            .filter(|(beginning, _)| key.starts_with(beginning))
+            .max_by_key(|(beginning, _)| beginning.len());
+        reasons.get(key).or(longest.map(|(_, text)| text)).map(String::as_str)
     }
 
     /// The steps of a run: of the suites that are named (all if none is), and in a quick run those
     /// that belong to one. Each comes with its repetitions.
     ///
     /// # Errors
-    /// [`ReportError::UnknownSuite`].
+    /// [`ReportError::NoPart`].
     pub fn plan(&self, suites: &[String], quick: bool) -> Result<Vec<(Step, u32)>, ReportError> {
         let known: BTreeSet<&str> = self.step.iter().map(|step| step.suite.as_str()).collect();
         if let Some(name) = suites.iter().find(|suite| !known.contains(suite.as_str())) {
             let known = known.into_iter().collect::<Vec<_>>().join(", ");
-            return Err(ReportError::UnknownSuite { name: name.clone(), known });
+            return Err(ReportError::NoPart { name: name.clone(), known });
         }
         let steps =
             self.step.iter().filter(|step| suites.is_empty() || suites.contains(&step.suite));
@@ -196,6 +243,17 @@ impl Papers {
             Some((step.clone(), runs))
         });
         Ok(with_runs.collect())
+    }
+}
+
+/// Whether a goal is the least that will do, and its number: `>= 3` and `<= 3` are goals.
+pub(crate) fn parse_goal(goal: &str) -> Option<(bool, f64)> {
+    let (sign, bound) = goal.split_once(' ')?;
+    let bound: f64 = bound.parse().ok()?;
+    match sign {
+        ">=" => Some((true, bound)),
+        "<=" => Some((false, bound)),
+        _ => None,
     }
 }
 
@@ -250,8 +308,9 @@ mod tests {
         assert_eq!(names(&[], false), [("pool/flush".to_owned(), 15), ("slow".to_owned(), 5)]);
         assert_eq!(names(&[], true), [("pool/flush".to_owned(), 1)]);
         assert_eq!(names(&["slow"], false), [("slow".to_owned(), 5)]);
-        let unknown = papers.plan(&["dice".to_owned()], false).unwrap_err().to_string();
-        assert_eq!(unknown, "there is no suite dice; there are: pool, slow");
+        let other = papers.plan(&["heap".to_owned()], false).unwrap_err().to_string();
+        assert!(other.starts_with("the suite heap has no part in a report"), "{other}");
+        assert!(other.ends_with("these have: pool, slow"), "{other}");
     }
 
     #[test]
@@ -262,15 +321,39 @@ mod tests {
         let both = SMALL.replace("unit = \"s\"", "unit = \"s\"\npublished_text = \"1 s\"");
         let unknown = SMALL.replace("unit = \"s\"", "unit = \"s\"\ncolour = 3");
         let idle = SMALL.replace("runs = 5", "runs = 0");
+        let point = SMALL.replace("unit = \"s\"", "unit = \"s\"\nat = 20.0");
+        let goal = SMALL.replace("unit = \"s\"", "unit = \"s\"\ngoal = \"> 3\"");
+        let reason = |suite, key, text| format!("{SMALL}\n[why.{suite}]\n\"{key}\" = '{text}'");
         for (text, complaint) in [
             (twice, "the step pool/flush is there twice"),
             (no_suite, "no step runs the suite dice"),
             (both, "a number and words"),
             (unknown, "colour"),
             (idle, "the step slow has no runs"),
+            (goal, "a goal is `>= 3` or `<= 3`"),
+            (point, "a point without an axis"),
+            (reason("dice", "a", "b"), "why.dice: no step runs the suite"),
+            (reason("pool", "a*b", "b"), "why.pool.a*b: "),
+            (reason("pool", "a", " "), "why.pool.a: no text"),
         ] {
             let error = Papers::parse(&text).unwrap_err();
             assert!(error.contains(complaint), "{error}");
+        }
+    }
+
+    /// A key has its own reason, or that of the longest beginning.
+    #[test]
+    fn reasons_are_found_by_key_and_beginning() {
+        let reasons = "[why.pool]\n'flush_*' = 'all'\n'flush_2*' = 'twenty'\nflush_2_s = 'it'";
+        let papers = Papers::parse(&format!("{SMALL}\n{reasons}")).unwrap();
+        for (suite, key, why) in [
+            ("pool", "flush_2_s", Some("it")),
+            ("pool", "flush_20mb_s", Some("twenty")),
+            ("pool", "flush_1_s", Some("all")),
+            ("pool", "restore_s", None),
+            ("slow", "flush_1_s", None),
+        ] {
+            assert_eq!(papers.why(suite, key), why, "{key}");
         }
     }
 }

@@ -1,37 +1,102 @@
 //! What was published beside what was measured, judged: the report, as it becomes JSON, HTML and
 //! Markdown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::number::with_unit;
-use crate::papers::{Better, Exhibit, Papers, Row};
-use crate::session::{Done, Measured};
+use crate::papers::{Better, Exhibit, Papers, Row, parse_goal};
+use crate::results::{Done, Measured};
 
 /// A result of fewer values is not firm.
 const FIRM_VALUES: u64 = 5;
 /// Nor is one of a step during which others had more of the machine than this.
 const FIRM_OTHERS: f64 = 0.10;
+/// Nor is one whose largest value is more times its least than this.
+const FIRM_SPREAD: f64 = 4.0;
 
 /// The whole report.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
-    /// The machine of the last step.
+    /// The machine of the step that ran last.
     pub machine: Machine,
     /// The source of most steps.
     pub source: String,
     /// When the first and the last step began, in seconds since 1970.
     pub between: (u64, u64),
-    /// Made with few repetitions.
-    pub quick: bool,
-    /// Steps, in the order in which they ran.
+    /// Steps, in the order of the table.
     pub steps: Vec<StepLine>,
     /// The papers.
     pub papers: Vec<PaperPart>,
+    /// Goals of suites that are missed, by suite and key.
+    pub missed: Vec<Missed>,
     /// Every measurement, by suite and key.
-    pub suites: BTreeMap<String, BTreeMap<String, Measured>>,
+    pub suites: BTreeMap<String, BTreeMap<String, Judged>>,
+}
+
+/// A measurement, and whether it is firm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    /// As the suite printed it.
+    #[serde(flatten)]
+    pub measured: Measured,
+    /// Enough values that are not far apart, on a machine that did little else.
+    pub firm: bool,
+}
+
+impl Judged {
+    fn new(measured: &Measured, done: &Done) -> Judged {
+        let firm = measured.n >= FIRM_VALUES
+            && done.others <= FIRM_OTHERS
+            && is_close(measured.min, measured.max);
+        Judged { measured: measured.clone(), firm }
+    }
+
+    /// Whether the median meets its goal, if it has one.
+    #[must_use]
+    pub fn is_goal_met(&self) -> Option<bool> {
+        meets(self.measured.goal.as_deref()?, self.measured.median?)
+    }
+
+    /// The median with its unit, behind a ~ if it is not firm.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let median = self.measured.median.map(|value| with_unit(value, &self.measured.unit));
+        match median {
+            Some(median) => format!("{}{median}", mark(self.firm)),
+            None => "-".to_owned(),
+        }
+    }
+}
+
+/// A goal of a suite that is missed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Missed {
+    /// Suite of the key.
+    pub suite: String,
+    /// Key of the measurement.
+    pub key: String,
+    /// The median as it is shown.
+    pub shown: String,
+    /// What it should come to.
+    pub goal: String,
+    /// Why it does not, if that is known.
+    pub why: Option<String>,
+}
+
+/// What stands before a number.
+fn mark(is_firm: bool) -> &'static str {
+    if is_firm { "" } else { "~" }
+}
+
+/// Whether the least and the largest value are of one sign, and the one further from zero is not
+/// many times the other.
+fn is_close(min: Option<f64>, max: Option<f64>) -> bool {
+    let (Some(min), Some(max)) = (min, max) else { return true };
+    let (near, far) = if min < 0.0 { (max, min) } else { (min, max) };
+    near * far >= 0.0 && far.abs() <= FIRM_SPREAD * near.abs()
 }
 
 /// One line of the report about a step.
@@ -45,6 +110,9 @@ pub struct StepLine {
     pub others: f64,
     /// Repetitions.
     pub runs: u32,
+    /// Repetitions in a full run, if this one had fewer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_runs: Option<u32>,
     /// Measurements.
     pub numbers: usize,
     /// Peers that took no part.
@@ -54,13 +122,21 @@ pub struct StepLine {
     /// The source that it was built from, if that is not the report's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// The machine, if that is not the report's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
+    /// What its suite says about its numbers, tables in the paper's form among it.
+    pub notes: Vec<String>,
 }
 
 impl StepLine {
-    /// Which peers took no part, and of which source it is, if that is another one.
+    /// Which peers took no part, and what is unlike most of the report: few repetitions, another
+    /// source or machine.
     pub(crate) fn remarks(&self) -> Vec<String> {
+        let runs = self.full_runs.iter().map(|full| format!("{full} runs in a full run"));
         let source = self.source.iter().map(|source| format!("source {source}"));
-        self.missing.iter().cloned().chain(source).collect()
+        let machine = self.machine.iter().map(Machine::line);
+        self.missing.iter().cloned().chain(runs).chain(source).chain(machine).collect()
     }
 }
 
@@ -88,6 +164,9 @@ pub struct ExhibitPart {
     pub setting: String,
     /// Which way is up.
     pub better: Better,
+    /// What the horizontal axis of its lines is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub axis: Option<String>,
     /// Its numbers.
     pub rows: Vec<RowPart>,
     /// What comes of it.
@@ -131,6 +210,15 @@ pub struct RowPart {
     pub times_as_good: Option<f64>,
     /// Whether ours is at least as good as the paper's, or meets its goal.
     pub is_good: Option<bool>,
+    /// Why a goal is missed, if it is and that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Where it lies on the exhibit's axis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<f64>,
+    /// Which line it is a point of.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub line: String,
 }
 
 /// A measurement in the unit of its row.
@@ -146,7 +234,10 @@ pub struct Ours {
     pub n: u64,
     /// What the median should come to.
     pub goal: Option<String>,
-    /// Enough values, on a machine that did little else.
+    /// The number of the goal, in the unit of the row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<f64>,
+    /// As [`Judged::firm`].
     pub is_firm: bool,
 }
 
@@ -155,18 +246,15 @@ impl Report {
     ///
     /// Only exhibits of whose suites at least one step was run are in it.
     #[must_use]
-    pub fn new(papers: &Papers, done: &[Done], quick: bool) -> Report {
-        let mut found: BTreeMap<(&str, &str), (&Measured, &Done)> = BTreeMap::new();
-        let mut suites: BTreeMap<String, BTreeMap<String, Measured>> = BTreeMap::new();
+    pub fn new(papers: &Papers, done: &[Done]) -> Report {
+        let mut suites: BTreeMap<String, BTreeMap<String, Judged>> = BTreeMap::new();
         for done in done {
             let suite = suites.entry(done.suite.clone()).or_default();
-            for (key, measured) in &done.measured {
-                found.insert((&done.suite, key), (measured, done));
-                suite.insert(key.clone(), measured.clone());
-            }
+            let found = |(key, one): (&String, &Measured)| (key.clone(), Judged::new(one, done));
+            suite.extend(done.measured.iter().map(found));
         }
         let times = || done.iter().map(|done| done.at);
-        let last = done.last();
+        let machine = done.iter().max_by_key(|done| done.at).map(|done| &done.machine);
         let source = most_frequent(done.iter().map(|done| done.source.as_str()));
         let parts = papers.paper.iter().filter_map(|paper| {
             let of_run = |exhibit: &&Exhibit| {
@@ -176,7 +264,7 @@ impl Report {
                 .exhibit
                 .iter()
                 .filter(of_run)
-                .map(|exhibit| exhibit_part(exhibit, &found, done))
+                .map(|exhibit| exhibit_part(exhibit, papers, &suites, done))
                 .collect();
             (!exhibits.is_empty()).then(|| PaperPart {
                 id: paper.id.clone(),
@@ -186,14 +274,20 @@ impl Report {
             })
         });
         Report {
-            machine: last.map_or_else(Machine::here, |done| done.machine.clone()),
+            machine: machine.map_or_else(Machine::here, Clone::clone),
             source: source.to_owned(),
             between: (times().min().unwrap_or(0), times().max().unwrap_or(0)),
-            quick,
-            steps: done.iter().map(|done| step_line(done, source)).collect(),
+            steps: done.iter().map(|done| step_line(done, papers, source, machine)).collect(),
             papers: parts.collect(),
+            missed: missed(papers, &suites),
             suites,
         }
+    }
+
+    /// How many steps had fewer repetitions than in a full run.
+    #[must_use]
+    pub fn quick_steps(&self) -> usize {
+        self.steps.iter().filter(|step| step.full_runs.is_some()).count()
     }
 
     /// How many tables and figures came to a verdict.
@@ -206,26 +300,38 @@ impl Report {
     /// Goals of suites that are met, and all of them.
     #[must_use]
     pub fn goals(&self) -> (usize, usize) {
-        let judged: Vec<bool> =
-            self.suites.values().flat_map(BTreeMap::values).filter_map(is_goal_met).collect();
-        (judged.iter().filter(|met| **met).count(), judged.len())
+        (self.judged().filter(|(_, met)| *met).count(), self.judged().count())
+    }
+
+    /// Goals that are met by numbers that are not firm.
+    #[must_use]
+    pub fn goals_met_loosely(&self) -> usize {
+        self.judged().filter(|(found, met)| *met && !found.firm).count()
+    }
+
+    fn judged(&self) -> impl Iterator<Item = (&Judged, bool)> {
+        let all = self.suites.values().flat_map(BTreeMap::values);
+        all.filter_map(|found| Some((found, found.is_goal_met()?)))
     }
 }
 
-/// Whether a measurement meets its goal, if it has one.
-pub(crate) fn is_goal_met(measured: &Measured) -> Option<bool> {
-    meets(measured.goal.as_deref()?, measured.median?)
+fn missed(papers: &Papers, suites: &BTreeMap<String, BTreeMap<String, Judged>>) -> Vec<Missed> {
+    let all = suites.iter().flat_map(|(suite, found)| found.iter().map(move |one| (suite, one)));
+    all.filter(|(_, (_, found))| found.is_goal_met() == Some(false))
+        .map(|(suite, (key, found))| Missed {
+            suite: suite.clone(),
+            key: key.clone(),
+            shown: found.shown(),
+            goal: found.measured.goal.clone().unwrap_or_default(),
+            why: papers.why(suite, key).map(str::to_owned),
+        })
+        .collect()
 }
 
-/// `>= 3` and `<= 3` are goals.
+/// Whether a value meets a goal.
 fn meets(goal: &str, value: f64) -> Option<bool> {
-    let (sign, bound) = goal.split_once(' ')?;
-    let bound: f64 = bound.parse().ok()?;
-    match sign {
-        ">=" => Some(value >= bound),
-        "<=" => Some(value <= bound),
-        _ => None,
-    }
+    let (is_least, bound) = parse_goal(goal)?;
+    Some(if is_least { value >= bound } else { value <= bound })
 }
 
 /// The word that is there most often; of several the first.
@@ -241,30 +347,39 @@ fn most_frequent<'a>(words: impl Iterator<Item = &'a str> + Clone) -> &'a str {
     most.0
 }
 
-fn step_line(done: &Done, source: &str) -> StepLine {
+fn step_line(done: &Done, papers: &Papers, source: &str, machine: Option<&Machine>) -> StepLine {
+    let full = papers.step.iter().find(|step| step.name() == done.step).map(|step| step.runs);
     StepLine {
         name: done.step.clone(),
         seconds: done.seconds,
         others: done.others,
         runs: done.runs,
+        full_runs: full.filter(|full| done.runs < *full),
         numbers: done.measured.len(),
         missing: done.missing.clone(),
         failed: done.failed.clone(),
         source: (done.source != source).then(|| done.source.clone()),
+        machine: (Some(&done.machine) != machine).then(|| done.machine.clone()),
+        notes: done.notes.clone(),
     }
 }
 
 fn exhibit_part(
     exhibit: &Exhibit,
-    found: &BTreeMap<(&str, &str), (&Measured, &Done)>,
+    papers: &Papers,
+    suites: &BTreeMap<String, BTreeMap<String, Judged>>,
     done: &[Done],
 ) -> ExhibitPart {
+    let mut explained = BTreeSet::new();
     let rows: Vec<RowPart> = exhibit
         .row
         .iter()
         .map(|row| {
-            let measured = found.get(&(row.suite.as_str(), row.key.as_str()));
-            row_part(row, exhibit.better, measured.copied())
+            let found = suites.get(&row.suite).and_then(|suite| suite.get(&row.key));
+            let mut part = row_part(row, exhibit.better, found, papers);
+            // A reason stands at the first of the rows that have it.
+            part.why = part.why.filter(|why| explained.insert(why.clone()));
+            part
         })
         .collect();
     let judged: Vec<bool> = rows.iter().filter_map(|row| row.is_good).collect();
@@ -289,22 +404,29 @@ fn exhibit_part(
         title: exhibit.title.clone(),
         setting: exhibit.setting.clone(),
         better: exhibit.better,
+        axis: exhibit.axis.clone(),
         rows,
         verdict,
         sentence,
     }
 }
 
-fn row_part(row: &Row, better: Better, measured: Option<(&Measured, &Done)>) -> RowPart {
-    let ours = measured.and_then(|(measured, done)| {
+fn row_part(row: &Row, better: Better, found: Option<&Judged>, papers: &Papers) -> RowPart {
+    let ours = found.and_then(|found| {
+        let measured = &found.measured;
         let median = measured.median? * row.scale;
         Some(Ours {
             median,
             min: measured.min.map_or(median, |value| value * row.scale),
             max: measured.max.map_or(median, |value| value * row.scale),
             n: measured.n,
-            goal: measured.goal.clone(),
-            is_firm: measured.n >= FIRM_VALUES && done.others <= FIRM_OTHERS,
+            goal: row.goal.clone().or_else(|| measured.goal.clone()),
+            bound: match (&row.goal, &measured.goal) {
+                (Some(goal), _) => parse_goal(goal).map(|(_, bound)| bound),
+                (None, Some(goal)) => parse_goal(goal).map(|(_, bound)| bound * row.scale),
+                (None, None) => None,
+            },
+            is_firm: found.firm,
         })
     });
     let times_as_good = ours.as_ref().zip(row.published).and_then(|(ours, published)| {
@@ -315,7 +437,11 @@ fn row_part(row: &Row, better: Better, measured: Option<(&Measured, &Done)>) -> 
         };
         ratio.is_finite().then_some(ratio)
     });
-    let goal_met = measured.and_then(|(measured, _)| is_goal_met(measured));
+    let goal_met = match (&row.goal, &ours) {
+        (Some(goal), Some(ours)) => meets(goal, ours.median),
+        _ => found.and_then(Judged::is_goal_met),
+    };
+    let why = papers.why(&row.suite, &row.key).filter(|_| goal_met == Some(false));
     RowPart {
         label: row.label.clone(),
         published: row.published,
@@ -325,6 +451,9 @@ fn row_part(row: &Row, better: Better, measured: Option<(&Measured, &Done)>) -> 
         ours,
         times_as_good,
         is_good: times_as_good.map(|times| times >= 1.0).or(goal_met),
+        why: why.map(str::to_owned),
+        at: row.at,
+        line: row.line.clone(),
     }
 }
 
@@ -353,14 +482,15 @@ impl RowPart {
         }
     }
 
-    /// Our number as text, with its spread.
+    /// Our number as text, behind a ~ if it is not firm, with its spread.
     #[must_use]
     pub fn ours_shown(&self) -> (String, String) {
-        match &self.ours {
-            None => ("not measured".to_owned(), String::new()),
-            Some(ours) if ours.n < 2 => (with_unit(ours.median, &self.unit), "1 value".to_owned()),
-            Some(ours) => (
-                with_unit(ours.median, &self.unit),
+        let Some(ours) = &self.ours else { return ("not measured".to_owned(), String::new()) };
+        let shown = format!("{}{}", mark(ours.is_firm), with_unit(ours.median, &self.unit));
+        match ours {
+            ours if ours.n < 2 => (shown, "1 value".to_owned()),
+            ours => (
+                shown,
                 format!(
                     "{} to {}, {} values",
                     crate::number::short(ours.min),
@@ -423,6 +553,19 @@ pub(crate) mod tests {
         holds = "It holds."
         fails = "It does not."
         row = [{ label = "a", published_text = "up to 2", unit = "x", suite = "trace", key = "a" }]
+        [[paper.exhibit]]
+        label = "Section 4"
+        title = "A goal of the table"
+        setting = "a phone"
+        better = "more"
+        holds = "It holds."
+        fails = "It does not."
+        row = [
+            { label = "none", goal = ">= 2", unit = "s", suite = "pool", key = "missed", scale = 2.0 },
+            { label = "again", unit = "s", suite = "pool", key = "missed" },
+        ]
+        [why.pool]
+        "miss*" = "`strace` shows <90 %> in the disk."
     "#;
 
     fn sample_done(flush_s: f64, others: f64) -> Done {
@@ -446,8 +589,9 @@ pub(crate) mod tests {
             measured: BTreeMap::from([
                 ("flush_s".to_owned(), measured(flush_s, None)),
                 ("ratio".to_owned(), measured(0.9, Some("<= 1"))),
+                ("missed".to_owned(), measured(0.9, Some(">= 1"))),
             ]),
-            notes: Vec::new(),
+            notes: vec!["Figure <4>\n```\nWAL  1".to_owned()],
             missing: Vec::new(),
             failed: None,
         }
@@ -459,10 +603,11 @@ pub(crate) mod tests {
             step: "trace".to_owned(),
             suite: "trace".to_owned(),
             measured: BTreeMap::new(),
+            notes: Vec::new(),
             failed: Some("no <root>".to_owned()),
             ..done.clone()
         };
-        Report::new(&Papers::parse(TABLE).unwrap(), &[done, failed], false)
+        Report::new(&Papers::parse(TABLE).unwrap(), &[done, failed])
     }
 
     #[test]
@@ -479,7 +624,7 @@ pub(crate) mod tests {
             ("0.013 s".to_owned(), "0.0065 to 0.026, 15 values".to_owned())
         );
         assert!(row.ours.as_ref().unwrap().is_firm);
-        assert_eq!(report.goals(), (1, 1));
+        assert_eq!(report.goals(), (1, 2));
 
         let worse = sample(2.6, 0.01);
         let exhibit = &worse.papers[0].exhibits[0];
@@ -495,7 +640,7 @@ pub(crate) mod tests {
         assert_eq!(most_frequent(std::iter::empty()), "");
         let done = |source: &str| Done { source: source.to_owned(), ..sample_done(0.013, 0.01) };
         let all = [done("new"), done("old"), done("old")];
-        let report = Report::new(&Papers::parse(TABLE).unwrap(), &all, false);
+        let report = Report::new(&Papers::parse(TABLE).unwrap(), &all);
         assert_eq!(report.source, "old");
         let remarks: Vec<Vec<String>> = report.steps.iter().map(StepLine::remarks).collect();
         assert_eq!(remarks, [vec!["source new".to_owned()], vec![], vec![]]);
@@ -507,6 +652,47 @@ pub(crate) mod tests {
         let report = sample(0.013, 0.2);
         let rows = &report.papers[0].exhibits[0].rows;
         assert!(rows.iter().all(|row| !row.ours.as_ref().unwrap().is_firm));
+        assert!(report.suites["pool"].values().all(|judged| !judged.firm));
+        assert_eq!((report.goals(), report.goals_met_loosely()), ((1, 2), 1));
+        assert_eq!(report.suites["pool"]["ratio"].shown(), "~0.9 s");
+        assert_eq!(sample(0.013, 0.0).goals_met_loosely(), 0);
+    }
+
+    #[test]
+    fn few_and_scattered_values_are_not_firm() {
+        let is_firm = |n, min, max| {
+            let one = Measured { n, min, max, ..sample_done(1.0, 0.0).measured["ratio"].clone() };
+            Judged::new(&one, &sample_done(1.0, 0.0)).firm
+        };
+        assert!(is_firm(5, Some(1.0), Some(4.0)) && !is_firm(4, Some(1.0), Some(4.0)));
+        assert!(!is_firm(5, Some(1.0), Some(4.1)));
+        assert!(is_firm(5, Some(-4.0), Some(-1.0)) && !is_firm(5, Some(-4.1), Some(-1.0)));
+        assert!(!is_firm(5, Some(-1.0), Some(1.0)) && !is_firm(5, Some(0.0), Some(1.0)));
+        assert!(is_firm(5, Some(0.0), Some(0.0)) && is_firm(5, None, None));
+    }
+
+    #[test]
+    fn missed_goals_come_with_their_reason() {
+        let report = sample(0.013, 0.0);
+        let why = "`strace` shows <90 %> in the disk.";
+        let missed: Vec<_> =
+            report.missed.iter().map(|one| (&*one.key, one.why.as_deref())).collect();
+        assert_eq!(missed, [("missed", Some(why))]);
+        assert_eq!(report.missed[0].shown, "0.9 s");
+        // The table's goal counts in the row, in the row's unit.
+        let [row, again] = &report.papers[0].exhibits[2].rows[..] else { panic!("two rows") };
+        assert_eq!((again.is_good, &again.why), (Some(false), &None), "it is told once");
+        assert_eq!((row.is_good, row.why.as_deref()), (Some(false), Some(why)));
+        assert_eq!(row.ours.as_ref().unwrap().bound, Some(2.0));
+    }
+
+    /// What the JSON of a report says is what the report does.
+    #[test]
+    fn report_is_read_as_it_was_written() {
+        let text = serde_json::to_string(&sample(0.013, 0.2)).unwrap();
+        assert!(text.contains(r#""unit":"s","goal":"<= 1","firm":false"#), "{text}");
+        let again: Report = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&again).unwrap(), text);
     }
 
     #[test]

@@ -1,83 +1,39 @@
 //! Runs the steps of a report, each as `cargo xtask bench SUITE --only SECTION --json`, and keeps
-//! what each found in a file of its own.
+//! what each found.
 //!
-//! A run that was stopped goes on behind its last whole step: a step whose file is there, is of the
-//! same source and has as many repetitions is not run again.
+//! A run that was stopped goes on behind its last whole step: a step that is there, of the same
+//! source and machine and with as many repetitions, is not run again.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
-
-use crate::error::{ReportError, while_doing};
-use crate::machine::{Account, Machine, adopt_orphans, collect_orphans};
+use crate::account::{Meter, collect_orphans};
+use crate::error::ReportError;
+use crate::machine::Machine;
 use crate::papers::Step;
+use crate::results::{Done, Measured, Results};
+use crate::source;
 
 /// How long what a step left behind may take to end, to be counted with it.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// One measurement of a step, as the suite prints it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
-    /// The middle value.
-    pub median: Option<f64>,
-    /// The least value.
-    pub min: Option<f64>,
-    /// The largest value.
-    pub max: Option<f64>,
-    /// How many there are.
-    pub n: u64,
-    /// Their unit.
-    pub unit: String,
-    /// What the median should come to.
-    pub goal: Option<String>,
-}
-
-/// What came of a step.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Done {
-    /// `suite/section`.
-    pub step: String,
-    /// Its suite.
-    pub suite: String,
-    /// Repetitions.
-    pub runs: u32,
-    /// The source that it was built from.
-    pub source: String,
-    /// When it began, in seconds since 1970.
-    pub at: u64,
-    /// How long it took.
-    pub seconds: f64,
-    /// Which part of the machine others used meanwhile, from 0 to 1.
-    pub others: f64,
-    /// The machine.
-    pub machine: Machine,
-    /// What it measured, by key.
-    pub measured: BTreeMap<String, Measured>,
-    /// What else must be known to read it.
-    pub notes: Vec<String>,
-    /// Peers that took no part, and how to get them.
-    pub missing: Vec<String>,
-    /// Why there is nothing, if the step failed.
-    pub failed: Option<String>,
-}
 
 /// How a run is made.
 #[derive(Debug, Clone)]
 pub struct Session {
     /// The source tree.
     pub source: PathBuf,
-    /// Where the report goes.
+    /// Where the report goes: what is in it is not of the source.
     pub out: PathBuf,
+    /// The program that builds and runs the suites.
+    pub cargo: OsString,
     /// Which steps of earlier runs count.
     pub earlier: Earlier,
 }
 
-/// Which steps of earlier runs into the same directory count.
+/// Which steps of earlier runs into the same directory are not run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Earlier {
     /// None.
@@ -92,101 +48,97 @@ pub enum Earlier {
 }
 
 impl Session {
-    /// Runs a plan; `tell` gets a line for each thing that a person waits for. Returns what came of
-    /// each step, in the plan's order. A step that fails is one of the results.
+    /// Runs the steps of a plan that are not in the results, and keeps what came of each; a step
+    /// that fails has a result, too. `tell` gets a line for each thing that a person waits for,
+    /// `kept` is called behind each step.
     ///
     /// # Errors
-    /// When the source cannot be built, or results cannot be kept.
+    /// When a result cannot be kept, and those of `kept`.
     pub fn run(
         &self,
         plan: &[(Step, u32)],
+        results: &mut Results,
         tell: &mut dyn FnMut(&str),
-    ) -> Result<Vec<Done>, ReportError> {
-        let source = fingerprint(&self.source);
-        let steps = self.steps()?;
-        let mut all = Vec::new();
-        let open: Vec<_> = plan
-            .iter()
-            .map(|(step, runs)| Ok((step, *runs, self.earlier(step, *runs, &source)?)))
-            .collect::<Result<_, ReportError>>()?;
-        if self.earlier == Earlier::Only {
-            return Ok(open.into_iter().filter_map(|(.., done)| done).collect());
-        }
-        adopt_orphans();
-        self.build(open.iter().filter(|(.., done)| done.is_none()).map(|(step, ..)| *step), tell)?;
-        for (number, (step, runs, earlier)) in open.into_iter().enumerate() {
-            let head = format!("[{}/{}] {}", number + 1, plan.len(), step.name());
-            if let Some(done) = earlier {
-                tell(&format!("{head}: done before"));
-                all.push(done);
-                continue;
-            }
-            tell(&format!("{head} ..."));
-            let done = self.step(step, runs, &source);
-            tell(&format!("{head}: {}", outcome_line(&done)));
-            keep(&steps.join(file_name(step)), &done)?;
-            all.push(done);
-        }
-        Ok(all)
-    }
-
-    fn steps(&self) -> Result<PathBuf, ReportError> {
-        let steps = self.out.join("steps");
-        fs::create_dir_all(&steps)
-            .map_err(while_doing(format!("cannot create {}", steps.display())))?;
-        Ok(steps)
-    }
-
-    /// What an earlier run left of a step, if it still counts.
-    fn earlier(&self, step: &Step, runs: u32, source: &str) -> Result<Option<Done>, ReportError> {
-        let path = self.out.join("steps").join(file_name(step));
-        if self.earlier == Earlier::Never {
-            return Ok(None);
-        }
-        let bytes = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(while_doing(format!("cannot read {}", path.display())))?,
-        };
-        let done: Done = serde_json::from_slice(&bytes)
-            .map_err(|error| ReportError::Earlier { path, reason: error.to_string() })?;
-        let is_of_source = self.earlier != Earlier::OfThisSource || done.source == source;
-        let is_whole = done.failed.is_none() && done.runs >= runs;
-        Ok((self.earlier == Earlier::Only || is_whole && is_of_source).then_some(done))
-    }
-
-    /// Builds the suites once, so that no step waits for a compiler.
-    fn build<'a>(
-        &self,
-        steps: impl Iterator<Item = &'a Step>,
-        tell: &mut dyn FnMut(&str),
+        kept: &mut dyn FnMut(&Results) -> Result<(), ReportError>,
     ) -> Result<(), ReportError> {
-        let mut built: Vec<&str> = Vec::new();
-        for step in steps {
-            if built.contains(&step.suite.as_str()) {
-                continue;
-            }
-            tell(&format!("building the suite {} ...", step.suite));
-            let mut command = self.xtask(&step.suite);
-            let status = command
-                .arg("--prepare")
-                .stdout(Stdio::null())
-                .status()
-                .map_err(while_doing("cannot start cargo"))?;
-            if !status.success() {
-                tell(&format!("the suite {} cannot be built ({status})", step.suite));
-            }
-            built.push(&step.suite);
+        if self.earlier == Earlier::Only {
+            return Ok(());
+        }
+        let source = source::fingerprint(&self.source, &self.out);
+        if source == source::UNKNOWN && self.earlier == Earlier::OfThisSource {
+            tell("the source has no commit, so no earlier step counts (without --any-source)");
+        }
+        let is_open = |(step, runs): &&(Step, u32)| !self.counts(results.get(step), *runs, &source);
+        let open: Vec<&(Step, u32)> = plan.iter().filter(is_open).collect();
+        if open.len() < plan.len() {
+            tell(&format!("{} of {} steps were done before", plan.len() - open.len(), plan.len()));
+        }
+        let expected: Vec<_> =
+            open.iter().map(|(step, runs)| expected_seconds(results.get(step), *runs)).collect();
+        let meter = Meter::start();
+        let unbuilt = self.build(&open, tell);
+        for (number, (step, runs)) in open.iter().enumerate() {
+            let head = format!("[{}/{}] {}", number + 1, open.len(), step.name());
+            tell(&format!("{head} ...{}", time_left(&expected[number..])));
+            let done = match unbuilt.get(step.suite.as_str()) {
+                Some(reason) => done(step, *runs, &source, Err(reason.clone())),
+                None => self.step(step, *runs, &source, &meter),
+            };
+            tell(&format!("{head}: {}", outcome_line(&done)));
+            results.keep(step, done)?;
+            kept(results)?;
         }
         Ok(())
     }
 
+    /// Whether an earlier result makes running its step again superfluous.
+    fn counts(&self, earlier: Option<&Done>, runs: u32, source: &str) -> bool {
+        let is_of_source = |done: &Done| match self.earlier {
+            Earlier::Never => false,
+            Earlier::OfThisSource => done.source == source && source != source::UNKNOWN,
+            Earlier::OfAnySource | Earlier::Only => true,
+        };
+        earlier.is_some_and(|done| {
+            done.is_whole()
+                && done.runs >= runs
+                && done.machine == Machine::here()
+                && is_of_source(done)
+        })
+    }
+
+    /// Builds the suites once, so that no step waits for a compiler. Returns why a suite cannot be
+    /// built.
+    fn build<'a>(
+        &self,
+        steps: &[&'a (Step, u32)],
+        tell: &mut dyn FnMut(&str),
+    ) -> BTreeMap<&'a str, String> {
+        let mut suites: Vec<&str> = steps.iter().map(|(step, _)| step.suite.as_str()).collect();
+        // The steps of a suite may lie apart.
+        let mut seen = BTreeSet::new();
+        suites.retain(|suite| seen.insert(*suite));
+        let mut unbuilt = BTreeMap::new();
+        for suite in suites {
+            tell(&format!("building the suite {suite} ..."));
+            let status = self.xtask(suite).arg("--prepare").stdout(Stdio::null()).status();
+            let reason = match status {
+                Ok(status) if status.success() => continue,
+                Ok(status) => format!("the suite {suite} cannot be built ({status})"),
+                Err(error) => format!("the suite {suite} cannot be built: no cargo: {error}"),
+            };
+            tell(&reason);
+            unbuilt.insert(suite, reason);
+        }
+        unbuilt
+    }
+
     fn xtask(&self, suite: &str) -> Command {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let mut command = Command::new(&self.cargo);
         command.args(["xtask", "bench", suite]).current_dir(&self.source).stdin(Stdio::null());
         command
     }
 
-    fn step(&self, step: &Step, runs: u32, source: &str) -> Done {
+    fn step(&self, step: &Step, runs: u32, source: &str, meter: &Meter) -> Done {
         let mut command = self.xtask(&step.suite);
         command.args(["--json", "--runs", &runs.to_string()]);
         if let Some(section) = &step.section {
@@ -194,34 +146,66 @@ impl Session {
         }
         // What the build or an earlier step left is not of this one.
         collect_orphans(Duration::ZERO);
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let (before, start) = (Account::now(), Instant::now());
+        let at = now();
+        let (before, start) = (meter.now(), Instant::now());
         let output = command.stderr(Stdio::piped()).output();
         let seconds = start.elapsed().as_secs_f64();
         collect_orphans(PATIENCE);
-        let others =
-            before.zip(Account::now()).map_or(1.0, |(before, now)| now.others_since(before));
-        let (found, failed) = match output {
-            Err(error) => (Found::default(), Some(format!("cannot start cargo: {error}"))),
-            Ok(output) => match Found::of(&output) {
-                Ok(found) => (found, None),
-                Err(reason) => (Found::default(), Some(reason)),
-            },
+        let others = before.zip(meter.now()).map_or(1.0, |(before, now)| now.others_since(before));
+        let found = match output {
+            Err(error) => Err(format!("cannot start cargo: {error}")),
+            Ok(output) => Found::of(&output),
         };
-        Done {
-            step: step.name(),
-            suite: step.suite.clone(),
-            runs,
-            source: source.to_owned(),
-            at,
-            seconds,
-            others,
-            machine: Machine::here(),
-            measured: found.measured,
-            notes: found.notes,
-            missing: found.missing,
-            failed,
-        }
+        Done { at, seconds, others, ..done(step, runs, source, found) }
+    }
+}
+
+/// What came of a step that took no time.
+fn done(step: &Step, runs: u32, source: &str, found: Result<Found, String>) -> Done {
+    let (found, failed) = match found {
+        Ok(found) => (found, None),
+        Err(reason) => (Found::default(), Some(reason)),
+    };
+    Done {
+        step: step.name(),
+        suite: step.suite.clone(),
+        runs,
+        source: source.to_owned(),
+        at: now(),
+        seconds: 0.0,
+        others: 0.0,
+        machine: Machine::here(),
+        measured: found.measured,
+        notes: found.notes,
+        missing: found.missing,
+        failed,
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// How long a step should take, in seconds, by what it took with as many or other repetitions.
+fn expected_seconds(earlier: Option<&Done>, runs: u32) -> Option<f64> {
+    let earlier = earlier.filter(|done| done.failed.is_none() && done.runs > 0)?;
+    Some(earlier.seconds * f64::from(runs) / f64::from(earlier.runs))
+}
+
+/// How long the steps should take together, as the end of a line; nothing if no step's time is
+/// known.
+fn time_left(expected: &[Option<f64>]) -> String {
+    let known: Vec<f64> = expected.iter().copied().flatten().collect();
+    if known.is_empty() {
+        return String::new();
+    }
+    let seconds = known.iter().sum::<f64>().ceil() as u64;
+    let about = if known.len() == expected.len() { "about" } else { "at least" };
+    match (seconds / 3600, seconds / 60 % 60) {
+        (0, 0) => format!(" ({about} {seconds} s left)"),
+        (0, minutes) => format!(" ({about} {minutes} min left)"),
+        (hours, minutes) => format!(" ({about} {hours} h {minutes} min left)"),
     }
 }
 
@@ -287,64 +271,10 @@ fn outcome_line(done: &Done) -> String {
     }
 }
 
-fn file_name(step: &Step) -> String {
-    format!("{}.json", step.name().replace('/', "."))
-}
-
-/// Writes a file of JSON, in one line because it is for programs, so that it is whole or not there.
-pub(crate) fn keep(path: &Path, value: &impl Serialize) -> Result<(), ReportError> {
-    let mut bytes = serde_json::to_vec(value).map_err(|error| ReportError::Io {
-        what: format!("cannot write {}", path.display()),
-        error: error.into(),
-    })?;
-    bytes.push(b'\n');
-    replace(path, &bytes)
-}
-
-/// The same for bytes of any kind.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ReportError> {
-    let write = || {
-        let folder = path.parent().unwrap_or(Path::new("."));
-        let mut file = tempfile::Builder::new()
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-            .tempfile_in(folder)?;
-        file.write_all(bytes)?;
-        file.persist(path)?;
-        Ok(())
-    };
-    write().map_err(while_doing(format!("cannot write {}", path.display())))
-}
-
-/// A name for the source as it is: the commit and a sum of what differs from it.
-fn fingerprint(source: &Path) -> String {
-    let git = |arguments: &[&str]| -> Option<Vec<u8>> {
-        let output = Command::new("git").arg("-C").arg(source).args(arguments).output().ok()?;
-        output.status.success().then_some(output.stdout)
-    };
-    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
-        return "no commit".to_owned();
-    };
-    let commit = String::from_utf8_lossy(&commit).trim().to_owned();
-    match git(&["diff", "HEAD"]) {
-        Some(diff) if diff.is_empty() => commit,
-        diff => {
-            format!("{commit}+{:08x}", xxhash_rust::xxh3::xxh3_64(&diff.unwrap_or_default()) as u32)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn step() -> Step {
-        Step {
-            suite: "pool".to_owned(),
-            section: Some("flush".to_owned()),
-            runs: 5,
-            quick_runs: None,
-        }
-    }
+    use crate::results::tests::{done, papers};
 
     #[test]
     fn output_of_a_suite_is_read_whole() {
@@ -367,51 +297,49 @@ mod tests {
         assert_eq!(complaint(""), "no message");
     }
 
-    /// A stopped run goes on: whole steps of the same source with as many repetitions count, and
-    /// nothing else does.
+    fn session(earlier: Earlier) -> Session {
+        Session { source: "/".into(), out: "/".into(), cargo: "cargo".into(), earlier }
+    }
+
+    /// A stopped run goes on: whole steps of the same source and machine with as many repetitions
+    /// count, and nothing else does.
     #[test]
     fn earlier_steps_count_only_if_they_would_be_the_same() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut session = Session {
-            source: folder.path().to_owned(),
-            out: folder.path().to_owned(),
-            earlier: Earlier::default(),
-        };
-        let path = session.steps().unwrap().join(file_name(&step()));
-        assert_eq!(path.file_name().unwrap(), "pool.flush.json");
-        let done = Done {
-            step: "pool/flush".to_owned(),
-            suite: "pool".to_owned(),
-            runs: 5,
-            source: "a".to_owned(),
-            at: 1,
-            seconds: 2.0,
-            others: 0.25,
-            machine: Machine::here(),
-            measured: BTreeMap::new(),
-            notes: Vec::new(),
-            missing: Vec::new(),
-            failed: None,
-        };
-        assert_eq!(session.earlier(&step(), 5, "a").unwrap(), None);
-        keep(&path, &done).unwrap();
-        assert_eq!(session.earlier(&step(), 5, "a").unwrap(), Some(done.clone()));
-        assert!(session.earlier(&step(), 3, "a").unwrap().is_some());
-        assert_eq!(session.earlier(&step(), 6, "a").unwrap(), None);
-        assert_eq!(session.earlier(&step(), 5, "b").unwrap(), None);
-        session.earlier = Earlier::OfAnySource;
-        assert!(session.earlier(&step(), 5, "b").unwrap().is_some());
-        session.earlier = Earlier::Only;
-        let other = Step { section: None, ..step() };
-        let found = session.run(&[(step(), 5), (other, 5)], &mut |_| {}).unwrap();
-        assert_eq!(found, std::slice::from_ref(&done), "what was not measured is not");
-        session.earlier = Earlier::OfThisSource;
-        keep(&path, &Done { failed: Some("no disk".to_owned()), ..done }).unwrap();
-        assert_eq!(session.earlier(&step(), 5, "a").unwrap(), None);
-        fs::write(&path, "{").unwrap();
-        let error = session.earlier(&step(), 5, "a").unwrap_err().to_string();
-        assert!(error.contains("--fresh"), "{error}");
-        session.earlier = Earlier::Never;
-        assert_eq!(session.earlier(&step(), 5, "a").unwrap(), None);
+        let whole = done(&papers().step[0]);
+        let counts = |earlier, done: &Done| session(earlier).counts(Some(done), 5, "a");
+        assert!(counts(Earlier::OfThisSource, &whole));
+        assert!(counts(Earlier::OfThisSource, &Done { runs: 6, ..whole.clone() }));
+        assert!(!counts(Earlier::Never, &whole));
+        assert!(!session(Earlier::OfAnySource).counts(None, 5, "a"));
+        let elsewhere = Machine { kernel: "1.0".to_owned(), ..Machine::here() };
+        let peer = "bpftrace: `apt-get install bpftrace` brings it".to_owned();
+        for unlike in [
+            Done { runs: 4, ..whole.clone() },
+            Done { failed: Some("no disk".to_owned()), ..whole.clone() },
+            Done { missing: vec![peer], ..whole.clone() },
+            Done { measured: BTreeMap::new(), ..whole.clone() },
+            Done { machine: elsewhere, ..whole.clone() },
+        ] {
+            assert!(!counts(Earlier::OfThisSource, &unlike), "{unlike:?}");
+            assert!(!counts(Earlier::OfAnySource, &unlike), "{unlike:?}");
+        }
+        let other = Done { source: "b".to_owned(), ..whole.clone() };
+        assert!(!counts(Earlier::OfThisSource, &other) && counts(Earlier::OfAnySource, &other));
+        let unknown = Done { source: source::UNKNOWN.to_owned(), ..whole };
+        for (earlier, expected) in [(Earlier::OfThisSource, false), (Earlier::OfAnySource, true)] {
+            assert_eq!(session(earlier).counts(Some(&unknown), 5, source::UNKNOWN), expected);
+        }
+    }
+
+    #[test]
+    fn time_left_is_that_of_earlier_steps() {
+        let earlier = done(&papers().step[0]);
+        assert_eq!(expected_seconds(Some(&earlier), 10), Some(4.0));
+        let failed = Done { failed: Some("no disk".to_owned()), ..earlier };
+        assert_eq!((expected_seconds(Some(&failed), 10), expected_seconds(None, 10)), (None, None));
+        assert_eq!(time_left(&[None, None]), "");
+        assert_eq!(time_left(&[Some(4.2), None]), " (at least 5 s left)");
+        assert_eq!(time_left(&[Some(4.0), Some(176.0)]), " (about 3 min left)");
+        assert_eq!(time_left(&[Some(6600.0)]), " (about 1 h 50 min left)");
     }
 }

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use holdfast_papers::markdown::markdown;
 use holdfast_papers::number::short;
-use holdfast_papers::report::Report;
+use holdfast_papers::report::{Judged, Report};
+use holdfast_papers::results::Measured;
 
 /// In front of the keys of what is quoted in the same line: `<!-- results: SUITE KEY, ... -->`.
 const MARK: &str = "<!-- results: ";
@@ -40,6 +41,18 @@ fn readme_quotes_the_run() {
     assert!(errors.is_empty(), "{}", errors.join("\n"));
 }
 
+/// A goal that the run misses has a reason in the table of papers.
+#[test]
+fn missed_goals_have_a_reason() {
+    let missed = run().missed;
+    let open: Vec<String> = missed
+        .iter()
+        .filter(|one| one.why.is_none())
+        .map(|one| format!("{} {}: {}, goal {}", one.suite, one.key, one.shown, one.goal))
+        .collect();
+    assert!(open.is_empty(), "no [why] in bench/papers/papers.toml for\n{}", open.join("\n"));
+}
+
 /// What is wrong with the measured numbers of a text.
 fn wrong_quotes(text: &str, run: &Report) -> Vec<String> {
     let mut errors = Vec::new();
@@ -52,9 +65,12 @@ fn wrong_quotes(text: &str, run: &Report) -> Vec<String> {
             continue;
         };
         let mut known = BTreeSet::new();
+        let mut is_firm = true;
         for key in keys.split("-->").next().unwrap_or_default().split(',') {
             let found = key.trim().split_once(' ').and_then(|(suite, key)| {
-                let measured = run.suites.get(suite)?.get(key)?;
+                let judged = run.suites.get(suite)?.get(key)?;
+                is_firm &= judged.firm;
+                let measured = &judged.measured;
                 Some([measured.median, measured.min, measured.max])
             });
             match found {
@@ -64,6 +80,10 @@ fn wrong_quotes(text: &str, run: &Report) -> Vec<String> {
         }
         // In a table, what stands in front is the name of the row.
         let shown = shown.rsplit('|').next().unwrap_or(shown);
+        if shown.contains('~') == is_firm {
+            let is = if is_firm { "firm, and needs no" } else { "not firm, and needs a" };
+            error(format!("what is quoted is {is} ~"));
+        }
         for number in numbers(shown).into_iter().filter(|number| !known.contains(number.text)) {
             error(format!("{} is not what the run says: {known:?}", number.text));
         }
@@ -111,13 +131,16 @@ fn wrong_numbers_are_found() {
     let mut run = run();
     let measured = run.suites["programs"]["fasta_vs_posix"].clone();
     let suite = run.suites.entry("test".to_owned()).or_default();
-    suite.insert(
-        "ratio".to_owned(),
-        holdfast_papers::session::Measured { median: Some(20.44), min: Some(19.0), ..measured },
-    );
+    let measured = Measured { median: Some(20.44), min: Some(19.0), ..measured.measured };
+    for (key, firm) in [("ratio", true), ("loose", false)] {
+        suite.insert(key.to_owned(), Judged { measured: measured.clone(), firm });
+    }
     let errors = |text: &str| wrong_quotes(text, &run).len();
     assert_eq!(errors("20.4 times (19 at least) <!-- results: test ratio -->"), 0);
     assert_eq!(errors("20.5 times <!-- results: test ratio -->"), 1);
+    assert_eq!(errors("~20.4 times <!-- results: test ratio -->"), 1);
+    assert_eq!(errors("20.4 times <!-- results: test loose -->"), 1);
+    assert_eq!(errors("| 64 MB | ~20.4 (19) <!-- results: test loose --> |"), 0);
     assert_eq!(errors("| 64 MB | 20.4 <!-- results: test ratio --> |"), 0);
     assert_eq!(errors("| 64 MB | 20.3 <!-- results: test ratio --> |"), 1);
     assert_eq!(errors("20.4 times <!-- results: test other -->"), 2);

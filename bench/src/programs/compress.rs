@@ -19,10 +19,8 @@ use crate::stats::Series;
 
 /// As in the paper.
 const FILES: usize = 3_001;
-const COUNT: &str = "3001";
+pub(super) const COUNT: &str = "3001";
 const SEED: u64 = 2013;
-/// Names that one command line takes.
-const NAMES: usize = 1_000;
 
 /// Names the folder with a folder for each source.
 const VARIABLE: &str = "HOLDFAST_CACHE_FILES";
@@ -51,11 +49,22 @@ pub(super) fn folder(outcome: &mut Outcome) -> Option<PathBuf> {
 /// Copies files to where the program takes them from, and into the heap; returns how many bytes
 /// they have.
 pub(super) fn load(ground: &Ground, mix: &[PathBuf]) -> io::Result<u64> {
+    let bytes = copy(mix, &ground.files())?;
+    ground.import(&ground.files(), &names(mix.len()))?;
+    Ok(bytes)
+}
+
+/// The names of so many files that the program takes.
+pub(super) fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("file-{number:04}")).collect()
+}
+
+/// Copies files to where the program takes them from; returns how many bytes they have.
+pub(crate) fn copy(mix: &[PathBuf], to: &Path) -> io::Result<u64> {
     let mut bytes = 0;
-    for (number, path) in mix.iter().enumerate() {
-        bytes += fs::copy(path, ground.files().join(format!("file-{number:04}")))?;
+    for (path, name) in mix.iter().zip(names(mix.len())) {
+        bytes += fs::copy(path, to.join(name))?;
     }
-    import(ground, mix.len())?;
     Ok(bytes)
 }
 
@@ -125,19 +134,8 @@ fn report(sandbox: Sandbox, values: &Values, outcome: &mut Outcome) {
     }
 }
 
-/// The paper's helper process, which loads the cache into the heap.
-fn import(ground: &Ground, count: usize) -> io::Result<()> {
-    let names: Vec<String> = (0..count).map(|number| format!("file-{number:04}")).collect();
-    for names in names.chunks(NAMES) {
-        let arguments: Vec<&str> =
-            std::iter::once("import").chain(names.iter().map(String::as_str)).collect();
-        ground.run(Sandbox::Native, Storage::Heap, &ground.files(), &arguments)?;
-    }
-    Ok(())
-}
-
 /// [`FILES`] files of the sources below a folder, in equal parts where there are enough.
-pub(super) fn chosen(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn chosen(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut sources: Vec<PathBuf> =
         fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     sources.sort();

@@ -1,13 +1,15 @@
 //! A program with a storage in a sandbox, as a command; and what a run of it said.
 
+use std::fs::{self, File};
 use std::io::{self, Error};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use holdfast_testkit::{Programs, Scratch};
+use rustix::fs::{Advice, fadvise, fsync};
 
-use crate::timing::ms_since;
+use crate::timing::{ms_since, spell_check};
 
 /// The applet, its heap, and the name whose key opens it.
 const APPLET: &str = "programs";
@@ -16,6 +18,8 @@ const HEAP: &str = "programs";
 const HEAP_SIZE: &str = "1GiB";
 /// The largest table of `knucleotide` has 512 MiB, and is made from one of 128.
 const MEMORY: &str = "2GiB";
+/// Names that one command line takes.
+const NAMES: usize = 1_000;
 
 /// What surrounds a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,9 +99,20 @@ impl Storage {
     }
 }
 
+/// Where the image of a heap lies, which programs map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Image {
+    /// In the pool, a tmpfs.
+    Memory,
+    /// In the home.
+    Home,
+}
+
 /// A scratch home with a directory of files, and the built programs.
 pub(super) struct Ground {
     scratch: Scratch,
+    home: PathBuf,
+    image: Image,
     wasm: PathBuf,
     native: PathBuf,
 }
@@ -115,8 +130,8 @@ pub(super) struct Said {
     pub(super) run_ms: f64,
     /// Calls that left the program.
     pub(super) crossings: f64,
-    /// Context switches of all processes that took part, start and end included.
-    pub(super) switches: f64,
+    /// What the processes that took part had, start and end included.
+    pub(super) usage: Usage,
     /// Everything else that it printed: its result.
     pub(super) result: String,
 }
@@ -125,7 +140,13 @@ impl Ground {
     pub(super) fn new() -> io::Result<Ground> {
         let programs = Programs::find()?;
         let (wasm, native) = (programs.applet(APPLET)?, programs.native_applet(APPLET)?);
-        Ok(Ground { scratch: Scratch::new(programs)?, wasm, native })
+        let scratch = Scratch::new(programs)?;
+        Ok(Ground { home: scratch.home(), image: Image::Memory, scratch, wasm, native })
+    }
+
+    /// With the home, which has the heap's checkpoints, in this directory.
+    pub(super) fn with_home(home: PathBuf, image: Image) -> io::Result<Ground> {
+        Ok(Ground { home, image, ..Ground::new()? })
     }
 
     /// The home and the files.
@@ -156,13 +177,66 @@ impl Ground {
     }
 
     fn granted(&self, applet: &Path, storage: Storage, directory: &Path) -> Command {
-        let mut command = self.scratch.holdfast();
+        let mut command = self.holdfast();
         command.arg("run").arg(applet).args(["--memory", MEMORY, "--dir"]).arg(directory);
         if storage == Storage::Heap {
             command.args(["--heap", HEAP, "--heap-size", HEAP_SIZE, "--app", HEAP]);
+            if self.image == Image::Home {
+                command.args(["--backing", "file"]);
+            }
         }
         command.arg("--");
         command
+    }
+
+    fn holdfast(&self) -> Command {
+        let mut command = self.scratch.holdfast();
+        command.env("HOLDFAST_HOME", &self.home);
+        command
+    }
+
+    /// Copies files into the heap: the paper's helper process.
+    pub(super) fn import(&self, directory: &Path, names: &[String]) -> io::Result<()> {
+        for names in names.chunks(NAMES) {
+            let arguments: Vec<&str> =
+                std::iter::once("import").chain(names.iter().map(String::as_str)).collect();
+            self.run(Sandbox::Native, Storage::Heap, directory, &arguments)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the heap, if there is one: the next run makes it anew.
+    pub(super) fn remove_heap(&self) -> io::Result<()> {
+        if !self.scratch.image(HEAP).exists() {
+            return Ok(());
+        }
+        let mut command = self.holdfast();
+        command.args(["heap", "rm", HEAP]);
+        output(command).map(drop)
+    }
+
+    /// As after a restart of the machine: the heap has no image, and its checkpoint is on the disk
+    /// of the home alone.
+    pub(super) fn forget_heap(&self) -> io::Result<()> {
+        let mut command = self.holdfast();
+        command.args(["heap", "rm", "--image", HEAP]);
+        output(command)?;
+        for entry in fs::read_dir(self.home.join("store"))? {
+            drop_pages(&entry?.path())?;
+        }
+        Ok(())
+    }
+
+    /// How long a program takes from its start, with the opening of its heap, until it has said
+    /// what it found: milliseconds. The checkpoint comes after that.
+    pub(super) fn answer_ms(
+        &self,
+        storage: Storage,
+        directory: &Path,
+        arguments: &[&str],
+    ) -> io::Result<f64> {
+        let command = self.command(Sandbox::Wasm, storage, directory, arguments);
+        Ok(spell_check(command)?.wall_ms)
     }
 
     /// Runs a program.
@@ -174,9 +248,9 @@ impl Ground {
         arguments: &[&str],
     ) -> io::Result<Said> {
         let command = self.command(sandbox, storage, directory, arguments);
-        let (started, switches) = (Instant::now(), switches_of_children());
+        let (started, before) = (Instant::now(), Usage::of_children());
         let out = output(command)?;
-        let (run_ms, switches) = (ms_since(started), switches_of_children() - switches);
+        let (run_ms, usage) = (ms_since(started), Usage::of_children().since(before));
         let values = |key: &str| {
             let numbers = out.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
             numbers.filter_map(|number| number.parse::<f64>().ok()).collect::<Vec<_>>()
@@ -191,19 +265,48 @@ impl Ground {
             reading_ms: value("reading_ns").unwrap_or_default() / 1e6,
             run_ms,
             crossings: value("crossings").unwrap_or_default(),
-            switches,
+            usage,
             result: out.lines().filter(is_measured).collect::<Vec<_>>().join("\n"),
         })
     }
 }
 
-/// Context switches, voluntary or not, of all children that have ended.
-fn switches_of_children() -> f64 {
-    // SAFETY: all its fields are numbers, of which any may be 0.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is there to be written to.
-    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
-    (usage.ru_nvcsw + usage.ru_nivcsw) as f64
+/// What processes had of the kernel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usage {
+    /// Context switches, voluntary or not.
+    pub(super) switches: f64,
+    /// Page faults that read nothing from a disk.
+    pub(super) page_faults: f64,
+}
+
+impl Usage {
+    /// Of all children that have ended.
+    pub(super) fn of_children() -> Usage {
+        // SAFETY: all its fields are numbers, of which any may be 0.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: the structure is there to be written to.
+        unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+        Usage {
+            switches: (usage.ru_nvcsw + usage.ru_nivcsw) as f64,
+            page_faults: usage.ru_minflt as f64,
+        }
+    }
+
+    pub(super) fn since(self, before: Usage) -> Usage {
+        Usage {
+            switches: self.switches - before.switches,
+            page_faults: self.page_faults - before.page_faults,
+        }
+    }
+}
+
+/// Has the kernel forget the pages of a file.
+pub(super) fn drop_pages(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    fsync(&file)?;
+    fadvise(&file, 0, None, Advice::DontNeed)?;
+    Ok(())
 }
 
 /// Runs a command to its end and returns what it printed.

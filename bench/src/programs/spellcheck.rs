@@ -1,5 +1,9 @@
-//! `spellcheck`: 16 dictionaries and four texts of 16 MB in WebAssembly: tables in a heap, against
-//! the dictionaries parsed on every start.
+//! `spellcheck`: 16 dictionaries and four texts of 16 MB: tables in a heap, against the dictionaries
+//! parsed on every start.
+//!
+//! In WebAssembly the applet parses into its ordinary memory. The native applet cannot (`--volatile`
+//! is for addresses of four bytes), so its peer is the same checker without a sandbox. It reads each
+//! file as a whole: there is no way with calls for each record, with a buffer, or with mapped files.
 //!
 //! Dictionaries: WordNet's four indexes and four lists of exceptions; English, British, German,
 //! French, Spanish, Italian, Portuguese and Swedish words of Debian's packages. Texts: documentation
@@ -12,6 +16,8 @@ use std::process::Command;
 
 use holdfast_testkit::{Programs, Scratch};
 
+use super::job::Usage;
+use super::slow_memory::SPELL_CHECK;
 use super::{folder, rounds};
 use crate::report::{Goal, Outcome};
 use crate::stats::Series;
@@ -53,28 +59,92 @@ pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let Some((lists, sources)) = folders(outcome)? else { return Ok(()) };
     let scratch = Scratch::new(Programs::find()?)?;
     let texts = texts(&scratch, &sources, TEXTS_CHECKED, TEXT_BYTES)?;
-    let applet = scratch.programs().applet("spellcheck")?;
-    let job = Job { scratch: &scratch, applet: &applet, lists: &lists, texts: &texts };
-    let answer = spell_check(job.parsed(&texts))?.out;
-    if spell_check(job.kept(true))?.out != answer {
-        return Err(Error::other("tables in the heap find other words than those in memory"));
-    }
-    let (mut parsed, mut kept, mut one_parsed, mut one_kept) =
-        (Series::default(), Series::default(), Series::default(), Series::default());
     let short =
         scratch.write("short.txt", "Some words of a short text, of which one is wronng.\n")?;
-    for _ in 0..rounds(runs) {
-        parsed.push(spell_check(job.parsed(&texts))?.wall_ms);
-        kept.push(spell_check(job.kept(false))?.wall_ms);
-        let short = std::slice::from_ref(&short);
-        one_parsed.push(spell_check(job.parsed(short))?.wall_ms);
-        one_kept.push(spell_check(Job { texts: short, ..job }.kept(false))?.wall_ms);
+    let short = std::slice::from_ref(&short);
+    let (wasm, native) =
+        (scratch.programs().applet("spellcheck")?, scratch.programs().native_applet("spellcheck")?);
+    let wasm = Job { scratch: &scratch, applet: &wasm, lists: &lists, texts: &texts };
+    let native = Job { applet: &native, ..wasm };
+    let answer = spell_check(wasm.parsed(&texts))?.out;
+    for command in [wasm.kept(true), native.kept(false), native.unsandboxed()?] {
+        if spell_check(command)?.out != answer {
+            return Err(Error::other("tables in the heap find other words than those in memory"));
+        }
     }
-    outcome.add("spellcheck_vs_posix", Some(parsed.over(&kept)), "x", Some(Goal::AtLeast(5.0)));
-    outcome.add("spellcheck_short_text_vs_posix", Some(one_parsed.over(&one_kept)), "x", None);
-    outcome.add("spellcheck_posix_ms", Some(parsed), "ms", None);
-    outcome.add("spellcheck_heap_ms", Some(kept), "ms", None);
+    let mut found = Found::default();
+    for _ in 0..rounds(runs) {
+        found.parsed.add(wasm.parsed(&texts))?;
+        found.kept.add(wasm.kept(false))?;
+        found.short_parsed.add(wasm.parsed(short))?;
+        found.short_kept.add(Job { texts: short, ..wasm }.kept(false))?;
+        found.kept_native.add(native.kept(false))?;
+        found.unsandboxed.add(native.unsandboxed()?)?;
+    }
+    found.report(outcome);
     Ok(())
+}
+
+/// Runs of one kind.
+#[derive(Default)]
+struct Runs {
+    ms: Series,
+    switches: Series,
+}
+
+impl Runs {
+    /// Runs a command once more.
+    fn add(&mut self, command: Command) -> io::Result<()> {
+        let before = Usage::of_children();
+        self.ms.push(spell_check(command)?.wall_ms);
+        self.switches.push(Usage::of_children().since(before).switches);
+        Ok(())
+    }
+}
+
+/// Runs of all kinds.
+#[derive(Default)]
+struct Found {
+    parsed: Runs,
+    kept: Runs,
+    short_parsed: Runs,
+    short_kept: Runs,
+    kept_native: Runs,
+    unsandboxed: Runs,
+}
+
+impl Found {
+    fn report(self, outcome: &mut Outcome) {
+        let mut add = |key: &'static str, series: Series, unit, goal| {
+            outcome.add(format!("spellcheck_{key}"), Some(series), unit, goal);
+        };
+        let Found { parsed, kept, short_parsed, short_kept, kept_native, unsandboxed } = self;
+        add("vs_posix", parsed.ms.over(&kept.ms), "x", Some(Goal::AtLeast(5.0)));
+        add("short_text_vs_posix", short_parsed.ms.over(&short_kept.ms), "x", None);
+        let in_heap = less(&kept.ms, &short_kept.ms);
+        let in_memory = less(&parsed.ms, &short_parsed.ms);
+        add("vs_ideal", in_heap.over(&in_memory), "x", Some(Goal::AtMost(1.05)));
+        let against_unsandboxed = unsandboxed.ms.over(&kept_native.ms);
+        add("native_vs_posix_unsandboxed", against_unsandboxed, "x", None);
+        for (way, suffix, runs) in [
+            ("posix", "", parsed),
+            ("heap", "", kept),
+            ("heap", "_native", kept_native),
+            ("posix", "_unsandboxed", unsandboxed),
+        ] {
+            let mut add = |what, series, unit| {
+                outcome.add(format!("spellcheck_{way}_{what}{suffix}"), Some(series), unit, None);
+            };
+            add("ms", runs.ms, "ms");
+            add("switches", runs.switches, "");
+        }
+    }
+}
+
+/// What a check takes beyond that of a text of one line, which has to find its tables, too: the
+/// look-ups and the report.
+fn less(texts: &Series, short: &Series) -> Series {
+    texts.values().iter().zip(short.values()).map(|(texts, short)| texts - short).collect()
 }
 
 #[derive(Clone, Copy)]
@@ -105,10 +175,18 @@ impl Job<'_> {
         command
     }
 
+    /// The dictionaries into ordinary memory, without a sandbox.
+    fn unsandboxed(&self) -> io::Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(SPELL_CHECK).arg(self.lists).args(self.texts);
+        Ok(command)
+    }
+
     /// The tables in the heap, which are built first if that is wanted.
     pub(super) fn kept(&self, builds: bool) -> Command {
         let mut command = self.command();
-        command.args(["--heap", HEAP, "--heap-size", "1GiB"]);
+        // The heap is portable, and this name's: both kinds of the applet may open it.
+        command.args(["--heap", HEAP, "--heap-size", "1GiB", "--app", HEAP]);
         if builds {
             self.with_lists(&mut command);
         }
@@ -163,4 +241,35 @@ fn collect(place: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ideal run is what the texts take beyond a short one, and no parsing.
+    #[test]
+    fn parsing_is_not_in_the_ideal_run() {
+        let runs =
+            |ms: f64| Runs { ms: Series::from_iter([ms]), switches: Series::from_iter([1.0]) };
+        let found = Found {
+            parsed: runs(900.0),
+            kept: runs(600.0),
+            short_parsed: runs(400.0),
+            short_kept: runs(50.0),
+            kept_native: runs(300.0),
+            unsandboxed: runs(450.0),
+        };
+        let mut outcome = Outcome::default();
+        found.report(&mut outcome);
+        let value = |key: &str| {
+            let found = outcome.measurements.iter().find(|found| found.key == key);
+            found.map(|found| found.series.median())
+        };
+        assert_eq!(value("spellcheck_vs_posix"), Some(1.5));
+        assert_eq!(value("spellcheck_vs_ideal"), Some(1.1));
+        assert_eq!(value("spellcheck_native_vs_posix_unsandboxed"), Some(1.5));
+        assert_eq!(value("spellcheck_heap_ms_native"), Some(300.0));
+        assert_eq!(value("spellcheck_posix_switches_unsandboxed"), Some(1.0));
+    }
 }

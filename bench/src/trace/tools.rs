@@ -1,5 +1,6 @@
 //! Tracers, as a person would call them for the time of each call.
 
+use std::fmt::{self, Display, Formatter};
 use std::fs::File;
 use std::io::{self, Error};
 use std::os::unix::process::ExitStatusExt;
@@ -20,6 +21,8 @@ pub(super) const BPF: &str = "holdfast, bpf";
 pub(super) const PTRACE: &str = "holdfast, ptrace";
 pub(super) const STRACE: &str = "strace -f -T";
 pub(super) const STRACE_COUNTS: &str = "strace -f -c";
+/// Of words, in place of the path of `holdfast`.
+const HOLDFAST: &str = "HOLDFAST";
 const OURS: &str = "cargo xtask bench trace builds it, and it needs root";
 
 /// A tracer.
@@ -33,13 +36,37 @@ pub(super) struct Tool {
     /// The command is one word.
     takes_one_word: bool,
     pub(super) stops_the_program: bool,
-    /// What to do where it is missing.
-    pub(super) comes_with: &'static str,
+    /// What to do where it does not work.
+    pub(super) comes_with: Remedy,
+}
+
+/// How to get a program. Its text says so only where the program is not installed: one that is there
+/// and fails has said why.
+#[derive(Debug)]
+pub(super) struct Remedy {
+    program: &'static str,
+    hint: &'static str,
+}
+
+impl Remedy {
+    fn is_installed(&self) -> bool {
+        // `Ground` is made only where `holdfast` is there.
+        self.program == HOLDFAST
+            || std::env::var_os("PATH").is_some_and(|path| {
+                std::env::split_paths(&path).any(|folder| folder.join(self.program).is_file())
+            })
+    }
+}
+
+impl Display for Remedy {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str(if self.is_installed() { "it is installed" } else { self.hint })
+    }
 }
 
 pub(super) const TOOLS: [Tool; 7] = [
     tool(UNTRACED, "", &[], false, ""),
-    tool(BPF, "bpf", &["HOLDFAST", "trace", "run", "--backend", "bpf", "--"], false, OURS),
+    tool(BPF, "bpf", &[HOLDFAST, "trace", "run", "--backend", "bpf", "--"], false, OURS),
     Tool {
         takes_one_word: true,
         ..tool(
@@ -50,7 +77,7 @@ pub(super) const TOOLS: [Tool; 7] = [
             "`apt-get install bpftrace` brings it",
         )
     },
-    tool(PTRACE, "ptrace", &["HOLDFAST", "trace", "run", "--backend", "ptrace", "--"], true, OURS),
+    tool(PTRACE, "ptrace", &[HOLDFAST, "trace", "run", "--backend", "ptrace", "--"], true, OURS),
     tool(
         STRACE_COUNTS,
         "strace_c",
@@ -84,8 +111,10 @@ const fn tool(
     key: &'static str,
     words: &'static [&'static str],
     stops_the_program: bool,
-    comes_with: &'static str,
+    hint: &'static str,
 ) -> Tool {
+    let program = if let [program, ..] = words { *program } else { "" };
+    let comes_with = Remedy { program, hint };
     Tool { name, key, words, takes_one_word: false, stops_the_program, comes_with }
 }
 
@@ -121,7 +150,7 @@ impl Tool {
 
 fn place(ground: &Ground, word: &str) -> String {
     match word {
-        "HOLDFAST" => ground.holdfast.to_string_lossy().into_owned(),
+        HOLDFAST => ground.holdfast.to_string_lossy().into_owned(),
         "OUTPUT" => ground.path("output").to_string_lossy().into_owned(),
         word => word.to_owned(),
     }
@@ -129,8 +158,10 @@ fn place(ground: &Ground, word: &str) -> String {
 
 fn refusal(status: ExitStatus, said: &[u8]) -> Error {
     let said = String::from_utf8_lossy(said);
-    let said = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-    Error::other(format!("it ended with {status}: {said}"))
+    // Below it some quote and underline what they complain of.
+    let has_words = |line: &&str| line.chars().any(char::is_alphabetic);
+    let said = said.lines().find(has_words).unwrap_or("it said nothing");
+    Error::other(format!("it ended with {status}: {}", said.trim()))
 }
 
 /// The role [`TIMED`]: FILE CPU COMMAND…
@@ -236,4 +267,29 @@ fn ended(child: &Child) -> io::Result<(ExitStatus, u64)> {
         Status::Signal(signal) => ExitStatus::from_raw(signal),
     };
     Ok((status, reaped.peak_memory_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_peer_is_told_by_its_message() {
+        let said = b"\nstdin:1:1-30: ERROR: tracepoint not found\ntracepoint:raw\n~~~~~~~~~~\n";
+        let error = refusal(ExitStatus::from_raw(1 << 8), said).to_string();
+        assert_eq!(
+            error,
+            "it ended with exit status: 1: stdin:1:1-30: ERROR: tracepoint not found"
+        );
+        let silent = refusal(ExitStatus::from_raw(9), b"~~~\n").to_string();
+        assert!(silent.ends_with("it said nothing"), "{silent}");
+    }
+
+    #[test]
+    fn hint_is_for_programs_that_are_not_installed() {
+        let text = |program| Remedy { program, hint: "`apt-get install it`" }.to_string();
+        assert_eq!(text("sh"), "it is installed");
+        assert_eq!(text(HOLDFAST), "it is installed");
+        assert_eq!(text("no-such-tracer"), "`apt-get install it`");
+    }
 }
