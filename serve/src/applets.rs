@@ -1,21 +1,23 @@
 //! The applets of one connection.
 //!
-//! Invariants: their number, the calls that wait and the bytes of these are bounded; dropping this
-//! ends all of them.
+//! Invariants: their number, the time until a program is here, the calls that wait and the bytes of
+//! these are bounded; dropping this ends all of them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use holdfast_fetch::{AppletCache, CacheError, Incoming};
 use holdfast_identity::GivenName;
 use holdfast_sys::quiet_thread;
 
 use crate::connection::Closing;
-use crate::counted::{Counted, Counter};
+use crate::counted::{Counted, Counter, Full};
 use crate::handle::Handle;
+use crate::limits::ServeLimits;
 use crate::message::{self, Kind, Request, StartBody};
 use crate::open::Opener;
 use crate::worker::{CallOrder, Order, PendingCall, Worker};
@@ -24,7 +26,8 @@ use crate::worker::{CallOrder, Order, PendingCall, Worker};
 pub(crate) struct Host {
     pub(crate) opener: Arc<Opener>,
     pub(crate) cache: AppletCache,
-    pub(crate) applets: Arc<Counter<()>>,
+    /// By the name of the page.
+    pub(crate) applets: Arc<Counter<GivenName>>,
 }
 
 /// The applets of one connection.
@@ -42,7 +45,8 @@ enum Slot {
     Receiving {
         incoming: Box<Incoming>,
         asked: Box<StartBody>,
-        counted: Counted<()>,
+        counted: Counted<GivenName>,
+        pace: UploadPace,
     },
     Running {
         orders: Sender<Order>,
@@ -53,6 +57,25 @@ enum Slot {
 impl Slot {
     fn is_over(&self) -> bool {
         matches!(self, Slot::Running { handle, .. } if handle.is_over())
+    }
+}
+
+/// How far an upload is in time.
+#[derive(Clone, Copy)]
+struct UploadPace {
+    began: Instant,
+    progressed: Instant,
+}
+
+impl UploadPace {
+    fn begin() -> UploadPace {
+        let now = Instant::now();
+        UploadPace { began: now, progressed: now }
+    }
+
+    /// When it is given up.
+    fn deadline(self, limits: &ServeLimits) -> Instant {
+        (self.progressed + limits.upload_idle).min(self.began + limits.upload_timeout)
     }
 }
 
@@ -105,10 +128,11 @@ impl Applets {
             }
             Request::Close { applet } => match self.table.get(&applet) {
                 // Behind the calls that wait.
-                Some(Slot::Running { orders, .. }) => Ok(orders
-                    .send(Order::Close)
-                    .err()
-                    .map(|_| message::ended(applet, Kind::Closed, ""))),
+                Some(Slot::Running { orders, handle }) => {
+                    handle.wait_no_more();
+                    let is_gone = orders.send(Order::Close).is_err();
+                    Ok(is_gone.then(|| message::ended(applet, Kind::Closed, "")))
+                }
                 Some(Slot::Receiving { .. }) => {
                     self.table.remove(&applet);
                     Ok(Some(message::ended(applet, Kind::Closed, "")))
@@ -116,6 +140,31 @@ impl Applets {
                 None => Ok(None),
             },
         }
+    }
+
+    /// When the next upload is given up.
+    pub(crate) fn upload_deadline(&self) -> Option<Instant> {
+        let limits = &self.host.opener.limits;
+        let paces = self.table.values().filter_map(|slot| match slot {
+            Slot::Receiving { pace, .. } => Some(pace.deadline(limits)),
+            Slot::Running { .. } => None,
+        });
+        paces.min()
+    }
+
+    /// Gives up the uploads that took too long, and returns what their page is to be told.
+    pub(crate) fn give_up_uploads(&mut self, now: Instant) -> Vec<Vec<u8>> {
+        let limits = &self.host.opener.limits;
+        let given_up = self.table.extract_if(|_, slot| match slot {
+            Slot::Receiving { pace, .. } => pace.deadline(limits) <= now,
+            Slot::Running { .. } => false,
+        });
+        let words = format!(
+            "the applet's program did not come in time: it may make no progress for {:?}, and take {:?} in all; \
+             start it again",
+            limits.upload_idle, limits.upload_timeout
+        );
+        given_up.map(|(applet, _)| message::ended(applet, Kind::Other, &words)).collect()
     }
 
     fn start(&mut self, applet: u32, asked: StartBody) -> Result<Reply, Closing> {
@@ -131,9 +180,20 @@ impl Applets {
                 &format!("a page may run {max} applets; close one first"),
             );
         }
-        let Some(counted) = self.host.applets.take(&()) else {
-            let words = "the server runs as many applets as it may; close other pages first";
-            return refused(Kind::NoRoom, words);
+        let counted = match self.host.applets.take(&self.page) {
+            Ok(counted) => counted,
+            Err(Full::All) => {
+                let words = "the server runs as many applets as it may; close other pages first, or let the user start it \
+                             with a larger --applets";
+                return refused(Kind::NoRoom, words);
+            }
+            Err(Full::Share(has)) => {
+                let words = format!(
+                    "this origin runs {has} applets, and the rest is kept for other pages; close one first, or let \
+                     the user start the server with a larger --applets"
+                );
+                return refused(Kind::NoRoom, &words);
+            }
         };
         match self.host.cache.find(asked.sha256) {
             Ok(Some(path)) => Ok(self.run(applet, path, asked, counted)),
@@ -142,13 +202,15 @@ impl Applets {
                 match self.host.cache.receive(asked.sha256, max) {
                     Ok(incoming) => {
                         let (incoming, asked) = (Box::new(incoming), Box::new(asked));
-                        self.table.insert(applet, Slot::Receiving { incoming, asked, counted });
+                        let pace = UploadPace::begin();
+                        let slot = Slot::Receiving { incoming, asked, counted, pace };
+                        self.table.insert(applet, slot);
                         Ok(Some(message::need(applet)))
                     }
-                    Err(error) => refused(kind_of(&error), &error.to_string()),
+                    Err(error) => Ok(Some(self.not_kept(applet, &error))),
                 }
             }
-            Err(error) => refused(kind_of(&error), &error.to_string()),
+            Err(error) => Ok(Some(self.not_kept(applet, &error))),
         }
     }
 
@@ -157,26 +219,29 @@ impl Applets {
             // It was refused, and the page does not know it yet.
             return Ok(None);
         };
-        let Slot::Receiving { incoming, .. } = slot.get_mut() else {
+        let Slot::Receiving { incoming, pace, .. } = slot.get_mut() else {
             return Err(Closing::protocol("bytes come for an applet that runs"));
         };
         match incoming.write(chunk) {
-            Ok(()) => Ok(None),
+            Ok(()) => {
+                if !chunk.is_empty() {
+                    pace.progressed = Instant::now();
+                }
+                Ok(None)
+            }
             Err(error) => {
                 slot.remove();
-                Ok(Some(message::ended(applet, kind_of(&error), &error.to_string())))
+                Ok(Some(self.not_kept(applet, &error)))
             }
         }
     }
 
     fn uploaded(&mut self, applet: u32) -> Result<Reply, Closing> {
         match self.table.remove(&applet) {
-            Some(Slot::Receiving { incoming, asked, counted }) => {
+            Some(Slot::Receiving { incoming, asked, counted, .. }) => {
                 match self.host.cache.store(*incoming) {
                     Ok(path) => Ok(self.run(applet, path, *asked, counted)),
-                    Err(error) => {
-                        Ok(Some(message::ended(applet, kind_of(&error), &error.to_string())))
-                    }
+                    Err(error) => Ok(Some(self.not_kept(applet, &error))),
                 }
             }
             Some(running @ Slot::Running { .. }) => {
@@ -187,8 +252,25 @@ impl Applets {
         }
     }
 
+    /// The end of an applet whose program cannot be read or stored.
+    fn not_kept(&self, applet: u32, error: &CacheError) -> Vec<u8> {
+        let kind = match error {
+            CacheError::WrongHash { .. } => Kind::WrongHash,
+            CacheError::TooLarge { .. } => Kind::TooLarge,
+            _ => Kind::Other,
+        };
+        let notices = &self.host.opener.notices;
+        message::ended(applet, kind, &notices.for_page(&self.page, kind, &error.to_string(), None))
+    }
+
     /// Starts the thread of an applet.
-    fn run(&mut self, applet: u32, path: PathBuf, asked: StartBody, counted: Counted<()>) -> Reply {
+    fn run(
+        &mut self,
+        applet: u32,
+        path: PathBuf,
+        asked: StartBody,
+        counted: Counted<GivenName>,
+    ) -> Reply {
         let (orders, taken) = mpsc::channel();
         let handle = Arc::new(Handle::default());
         let worker = Worker {
@@ -239,12 +321,4 @@ impl Drop for Applets {
 
 fn gone(applet: u32, call: u32) -> Vec<u8> {
     message::failed(applet, call, Kind::Died, 0, "the applet is not there any more")
-}
-
-fn kind_of(error: &CacheError) -> Kind {
-    match error {
-        CacheError::WrongHash { .. } => Kind::WrongHash,
-        CacheError::TooLarge { .. } => Kind::TooLarge,
-        _ => Kind::Other,
-    }
 }

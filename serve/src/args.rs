@@ -31,8 +31,9 @@ pub(crate) struct Cli {
     /// The directory with the page: its files, index.html for a directory
     #[arg(long, value_name = "DIR")]
     pub(crate) web: Option<PathBuf>,
-    /// Where to listen: 127.0.0.1 and a port, 0 for any that is free
-    #[arg(long, value_name = "127.0.0.1:PORT", default_value = "127.0.0.1:0", requires = "web")]
+    /// Where to listen: 127.0.0.1 or another address of this machine alone (127.0.0.0/8, [::1]), and a
+    /// port, 0 for any that is free
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", requires = "web")]
     pub(crate) listen: SocketAddr,
     /// What the applets of the directory's pages are called: their heaps are those of this name
     #[arg(long, value_name = "NAME", value_parser = GivenName::parse, requires = "web")]
@@ -56,7 +57,8 @@ pub(crate) struct Cli {
     /// Limit of the wall time of a call
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_time, requires = "web")]
     pub(crate) timeout: Duration,
-    /// How many applets run at a time, of all pages
+    /// How many applets run at a time, of all pages. An origin gets another one only while more are
+    /// free than it has
     #[arg(long, value_name = "COUNT", default_value_t = 32, requires = "web")]
     pub(crate) applets: usize,
     /// List the origins that the user allowed on the terminal

@@ -10,7 +10,7 @@ use axum::extract::ws::{Message, WebSocket};
 use futures_util::StreamExt;
 use futures_util::stream::SplitStream;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use holdfast_identity::GivenName;
@@ -129,29 +129,48 @@ impl Connection {
             return Ok(());
         }
         let mut rate = Rate::new(limits.messages_per_s, limits.flood, Instant::now());
-        while let Some(message) = next(stream, limits).await? {
-            match rate.message(Instant::now()) {
-                Pace::Go => {}
-                Pace::Wait(pause) => tokio::time::sleep(pause).await,
-                Pace::Close => return Err(Closing::policy("messages come too fast")),
-            }
-            let request = Request::parse(&message).map_err(|bad| Closing::protocol(&bad))?;
-            let is_slow = matches!(
-                request,
-                Request::Start { .. } | Request::Upload { .. } | Request::Uploaded { .. }
-            );
-            let reply = match is_slow {
-                // Files are hashed and written.
-                true => tokio::task::block_in_place(|| applets.take(request)),
-                false => applets.take(request),
-            }?;
-            if let Some(reply) = reply
-                && outbox.send(reply).await.is_err()
-            {
-                return Ok(());
+        loop {
+            let next = next(stream, limits);
+            let message = match applets.upload_deadline() {
+                Some(deadline) => timeout_at(deadline.into(), next).await,
+                None => Ok(next.await),
+            };
+            // A message that is there counts, however late it is taken.
+            let reply = match message {
+                Ok(message) => {
+                    let Some(message) = message? else { return Ok(()) };
+                    answer(&mut applets, &mut rate, &message).await?
+                }
+                Err(_) => None,
+            };
+            let given_up = applets.give_up_uploads(Instant::now());
+            for told in reply.into_iter().chain(given_up) {
+                if outbox.send(told).await.is_err() {
+                    return Ok(());
+                }
             }
         }
-        Ok(())
+    }
+}
+
+/// Does what a message asks for, as soon as it may, and returns what is to be answered at once.
+async fn answer(
+    applets: &mut Applets,
+    rate: &mut Rate,
+    message: &Bytes,
+) -> Result<Option<Vec<u8>>, Closing> {
+    match rate.message(Instant::now()) {
+        Pace::Go => {}
+        Pace::Wait(pause) => tokio::time::sleep(pause).await,
+        Pace::Close => return Err(Closing::policy("messages come too fast")),
+    }
+    let request = Request::parse(message).map_err(|bad| Closing::protocol(&bad))?;
+    match request {
+        // Files are hashed and written.
+        Request::Start { .. } | Request::Upload { .. } | Request::Uploaded { .. } => {
+            tokio::task::block_in_place(|| applets.take(request))
+        }
+        _ => applets.take(request),
     }
 }
 

@@ -12,8 +12,11 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
+use futures_util::StreamExt;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use tokio_util::io::ReaderStream;
+
+use crate::listener::Serving;
 
 const INDEX: &str = "index.html";
 
@@ -34,7 +37,13 @@ impl Files {
     }
 
     /// The answer to a request for a path of an address, as it is written there.
-    pub(crate) async fn answer(&self, method: &Method, path: &str) -> Response {
+    /// Its bytes are read while they leave, and keep `serving` until then.
+    pub(crate) async fn answer(
+        &self,
+        method: &Method,
+        path: &str,
+        serving: Arc<Serving>,
+    ) -> Response {
         if *method != Method::GET && *method != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "files are read with GET");
         }
@@ -44,7 +53,11 @@ impl Files {
         }
         match self.find(&name) {
             Ok(Found::File(file, bytes)) => {
-                file_answer(&name, file, bytes, *method == Method::HEAD)
+                let body = match *method == Method::HEAD {
+                    true => Body::empty(),
+                    false => body_of(file, serving),
+                };
+                file_answer(&name, body, bytes)
             }
             // So that relative addresses in its page are right.
             Ok(Found::Directory) if !path.starts_with("//") => {
@@ -115,11 +128,12 @@ fn percent_decoded(text: &str) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-fn file_answer(name: &Path, file: File, bytes: u64, is_head: bool) -> Response {
-    let body = match is_head {
-        true => Body::empty(),
-        false => Body::from_stream(ReaderStream::new(tokio::fs::File::from_std(file))),
-    };
+fn body_of(file: File, serving: Arc<Serving>) -> Body {
+    let chunks = ReaderStream::new(tokio::fs::File::from_std(file));
+    Body::from_stream(chunks.inspect(move |_| drop(Arc::clone(&serving))))
+}
+
+fn file_answer(name: &Path, body: Body, bytes: u64) -> Response {
     let mut answer = Response::new(body);
     let kind = mime_guess::from_path(name).first_or_octet_stream();
     let kind = match (kind.type_(), kind.subtype()) {

@@ -32,6 +32,8 @@ struct State {
     /// Calls that are not done, by number.
     pending: HashMap<u32, Pending>,
     is_closing: bool,
+    /// The page closes the applet, and reads no stream any more.
+    is_last: bool,
     is_over: bool,
 }
 
@@ -94,7 +96,8 @@ impl Handle {
         self.lock().is_given_up(call)
     }
 
-    /// Waits until the page takes another part of a call; `false` when the call was given up.
+    /// Waits until the page takes another part of a call; `false` when the call was given up, also
+    /// because the page closes the applet instead of taking more.
     pub(crate) fn take_part(&self, call: u32) -> bool {
         let mut state = self.lock();
         loop {
@@ -106,6 +109,9 @@ impl Handle {
             {
                 pending.parts -= 1;
                 return true;
+            }
+            if state.is_last {
+                return false;
             }
             let waited = self.changed.wait_timeout(state, LOOK);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -129,7 +135,13 @@ impl Handle {
         self.stop_running();
     }
 
-    /// Cancels all calls: the page is gone, or wants the applet to end.
+    /// The page closes the applet: no stream waits for it any more.
+    pub(crate) fn wait_no_more(&self) {
+        self.lock().is_last = true;
+        self.changed.notify_all();
+    }
+
+    /// Cancels all calls: the page is gone.
     pub(crate) fn close(self: &Arc<Self>) {
         self.lock().is_closing = true;
         self.stop_running();

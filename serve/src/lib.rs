@@ -9,6 +9,7 @@
 //!   is the server's or was allowed; it runs applets for a token that it gave to that origin.
 //! - The origin of a page decides which heaps its applets have, never what the page says.
 //! - What a page can use up is bounded: [`ServeLimits`].
+//! - A page learns no path of this machine and no number of a process.
 //! - The applets of a connection end with it.
 //!
 //! It must not know what an applet does, or run one outside of its sandbox.
@@ -20,6 +21,7 @@ mod applets;
 mod connection;
 mod consent;
 mod counted;
+mod discretion;
 mod files;
 mod gate;
 mod handle;

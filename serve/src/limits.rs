@@ -30,10 +30,16 @@ pub struct ServeLimits {
     pub sockets: usize,
     /// How long a connection may take to send the head of its first request.
     pub head_timeout: Duration,
-    /// Applets of all origins.
+    /// How long it may take after an answer to send the head of the next one.
+    pub idle_timeout: Duration,
+    /// Applets of all origins. An origin gets another one only while more are free than it has.
     pub applets: usize,
     /// Applets of one connection.
     pub applets_per_connection: usize,
+    /// How long the program of an applet may make no progress on its way here.
+    pub upload_idle: Duration,
+    /// How long it may take to come here.
+    pub upload_timeout: Duration,
     /// Calls of a connection that are not done.
     pub pending_calls: usize,
     /// Bytes of the inputs of these calls.
@@ -72,8 +78,11 @@ impl Default for ServeLimits {
             connections_per_origin: 16,
             sockets: 256,
             head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(5),
             applets: 32,
             applets_per_connection: 8,
+            upload_idle: Duration::from_secs(10),
+            upload_timeout: Duration::from_secs(120),
             pending_calls: 64,
             pending_bytes: 64 << 20,
             messages_per_s: 20_000,

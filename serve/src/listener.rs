@@ -1,19 +1,21 @@
 //! The listening socket: on the loopback address only, for programs of this user, a bounded number
-//! of connections, of which each soon says what it wants.
+//! of connections, of which each soon says what it wants, and after each answer what it wants next.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
+use crate::limits::ServeLimits;
 use crate::peer;
 
 /// How long is waited after the kernel gave no connection: descriptors are used up.
@@ -25,18 +27,19 @@ pub(crate) struct LoopbackListener {
     address: SocketAddr,
     room: Arc<Semaphore>,
     head_timeout: Duration,
+    send_timeout: Duration,
 }
 
 impl LoopbackListener {
     pub(crate) async fn bind(
         address: SocketAddr,
-        sockets: usize,
-        head_timeout: Duration,
+        limits: &ServeLimits,
     ) -> io::Result<LoopbackListener> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let room = Arc::new(Semaphore::new(sockets));
-        Ok(LoopbackListener { listener, address, room, head_timeout })
+        let room = Arc::new(Semaphore::new(limits.sockets));
+        let ServeLimits { head_timeout, send_timeout, .. } = *limits;
+        Ok(LoopbackListener { listener, address, room, head_timeout, send_timeout })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -59,8 +62,15 @@ impl Listener for LoopbackListener {
                 Ok((stream, peer)) => {
                     let is_own = peer::is_own_user(peer, self.address).unwrap_or(false);
                     if is_own && stream.set_nodelay(true).is_ok() {
-                        let head = Some(HeadWait::new(self.head_timeout));
-                        return (CountedStream { stream, head, _permit: permit }, peer);
+                        let stream = CountedStream {
+                            stream,
+                            activity: Activity::new(self.head_timeout),
+                            send_timeout: self.send_timeout,
+                            stalled_since: None,
+                            timer: Box::pin(tokio::time::sleep(self.head_timeout)),
+                            _permit: permit,
+                        };
+                        return (stream, peer);
                     }
                 }
                 Err(_) => tokio::time::sleep(PAUSE).await,
@@ -73,39 +83,136 @@ impl Listener for LoopbackListener {
     }
 }
 
-/// The end of the head of a request.
-const HEAD_END: &[u8; 4] = b"\r\n\r\n";
+/// What a connection is doing, shared by its socket and the handlers of its requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Activity(Arc<Mutex<Phase>>);
 
-/// Waits for the head of the first request.
-struct HeadWait {
-    deadline: Pin<Box<Sleep>>,
-    /// Bytes of [`HEAD_END`] that came last.
-    matched: usize,
+#[derive(Debug)]
+enum Phase {
+    /// For the head of a request, for so long since then.
+    Waiting { since: Instant, patience: Duration },
+    /// Requests are handled, or their answers made.
+    Serving { uses: usize },
+    /// It belongs to a WebSocket, which has limits of its own.
+    WebSocket,
 }
 
-impl HeadWait {
-    fn new(timeout: Duration) -> HeadWait {
-        HeadWait { deadline: Box::pin(tokio::time::sleep(timeout)), matched: 0 }
+/// A request is handled, or its answer made, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    activity: Activity,
+    idle_timeout: Duration,
+}
+
+impl Activity {
+    fn new(head_timeout: Duration) -> Activity {
+        let waiting = Phase::Waiting { since: Instant::now(), patience: head_timeout };
+        Activity(Arc::new(Mutex::new(waiting)))
     }
 
-    /// Whether the head ends with or among these bytes.
-    fn ends_in(&mut self, bytes: &[u8]) -> bool {
-        bytes.iter().any(|byte| {
-            self.matched = match *byte {
-                byte if byte == HEAD_END[self.matched] => self.matched + 1,
-                byte => usize::from(byte == HEAD_END[0]),
-            };
-            self.matched == HEAD_END.len()
-        })
+    fn lock(&self) -> MutexGuard<'_, Phase> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to serve. The next request is waited for so long afterwards.
+    pub(crate) fn serve(&self, idle_timeout: Duration) -> Serving {
+        let mut phase = self.lock();
+        match &mut *phase {
+            Phase::Waiting { .. } => *phase = Phase::Serving { uses: 1 },
+            Phase::Serving { uses } => *uses += 1,
+            Phase::WebSocket => {}
+        }
+        Serving { activity: self.clone(), idle_timeout }
+    }
+
+    /// It becomes a WebSocket, for good.
+    pub(crate) fn become_web_socket(&self) {
+        *self.lock() = Phase::WebSocket;
+    }
+
+    /// Bytes of an answer have left.
+    fn progressed(&self) {
+        if let Phase::Waiting { since, .. } = &mut *self.lock() {
+            *since = Instant::now();
+        }
+    }
+
+    /// Until when the socket is kept, if it has been stalled, with bytes to write, since then.
+    fn deadline(&self, stalled_since: Option<Instant>, send_timeout: Duration) -> Option<Instant> {
+        match (&*self.lock(), stalled_since) {
+            (Phase::WebSocket, _) | (Phase::Serving { .. }, None) => None,
+            (_, Some(since)) => Some(since + send_timeout),
+            (Phase::Waiting { since, patience }, None) => Some(*since + *patience),
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let mut phase = self.activity.lock();
+        if let Phase::Serving { uses } = &mut *phase {
+            *uses -= 1;
+            if *uses == 0 {
+                *phase = Phase::Waiting { since: Instant::now(), patience: self.idle_timeout };
+            }
+        }
     }
 }
 
 /// A connection, counted until it is closed.
+///
+/// Invariant: whenever it returns [`Poll::Pending`], its task is woken at its deadline.
 pub(crate) struct CountedStream {
     stream: TcpStream,
-    /// Until the head of the first request is there.
-    head: Option<HeadWait>,
+    activity: Activity,
+    send_timeout: Duration,
+    /// Since when the client has taken none of the bytes that are to be written.
+    stalled_since: Option<Instant>,
+    timer: Pin<Box<Sleep>>,
     _permit: OwnedSemaphorePermit,
+}
+
+impl CountedStream {
+    /// Fails where there is nothing to do and the client is waited for too long.
+    fn check<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        done: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if done.is_ready() {
+            return done;
+        }
+        let Some(deadline) = self.activity.deadline(self.stalled_since, self.send_timeout) else {
+            return Poll::Pending;
+        };
+        if self.timer.deadline() != deadline.into() {
+            self.timer.as_mut().reset(deadline.into());
+        }
+        self.timer.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn check_write(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(_) => {
+                self.stalled_since = None;
+                self.activity.progressed();
+            }
+            Poll::Pending => {
+                self.stalled_since.get_or_insert_with(Instant::now);
+            }
+        }
+        self.check(context, written)
+    }
+}
+
+impl Connected<IncomingStream<'_, LoopbackListener>> for Activity {
+    fn connect_info(stream: IncomingStream<'_, LoopbackListener>) -> Activity {
+        stream.io().activity.clone()
+    }
 }
 
 impl AsyncRead for CountedStream {
@@ -114,16 +221,8 @@ impl AsyncRead for CountedStream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if let Some(head) = &mut self.head {
-            if head.ends_in(&buffer.filled()[before..]) {
-                self.head = None;
-            } else if head.deadline.as_mut().poll(context).is_ready() {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-        }
-        read
+        self.check(context, read)
     }
 }
 
@@ -133,7 +232,8 @@ impl AsyncWrite for CountedStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.check_write(context, written)
     }
 
     fn poll_write_vectored(
@@ -141,7 +241,8 @@ impl AsyncWrite for CountedStream {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.check_write(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {

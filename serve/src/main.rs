@@ -67,14 +67,16 @@ fn serve(cli: Cli, places: Places) -> Result<u8, Failure> {
     };
     let server = Server::bind(config, places).map_err(|error| {
         let code = match &error {
-            ServeError::NotLoopback { .. } | ServeError::Name { .. } => USAGE,
+            ServeError::NotLoopback { .. }
+            | ServeError::Unreachable { .. }
+            | ServeError::Name { .. } => USAGE,
             ServeError::Directory { .. } => NOT_FOUND,
             _ => OTHER,
         };
         Failure::new(code, error)
     })?;
     server.stop_on_signals().map_err(|error| Failure::new(OTHER, error))?;
-    print(&format!("http://{}/\n", server.address()))?;
+    print(&format!("{}/\n", server.url()))?;
     server.run();
     Ok(0)
 }

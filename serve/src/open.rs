@@ -22,6 +22,7 @@ use holdfast_region::{
     ErrorKind, KeyFingerprint, NameSpace, Opened, OwnerKey, Region, RegionError, RegionName,
 };
 
+use crate::discretion::Notices;
 use crate::limits::ServeLimits;
 use crate::message::{AccessBody, HeapBody, Kind, LimitsBody, StartBody};
 
@@ -32,17 +33,22 @@ const AGAIN: Duration = Duration::from_millis(10);
 /// Why an applet did not start.
 pub(crate) struct NotStarted {
     pub(crate) kind: Kind,
+    /// For the user; not all of it is for the page.
     pub(crate) words: String,
+    /// What the applet itself wrote.
+    pub(crate) output: String,
 }
 
 fn refused(kind: Kind, words: impl ToString) -> NotStarted {
-    NotStarted { kind, words: words.to_string() }
+    NotStarted { kind, words: words.to_string(), output: String::new() }
 }
 
 /// What all starts of a server have in common.
 pub(crate) struct Opener {
     pub(crate) names: NameSpace,
     pub(crate) limits: ServeLimits,
+    /// What the user was told about pages that run applets.
+    pub(crate) notices: Notices,
     /// Held while a heap is made, so that heaps are counted one after the other.
     pub(crate) making: Mutex<()>,
 }
@@ -98,7 +104,8 @@ impl Opener {
             Command::new(path, grants).examined(file).limits(limits).start_while(is_wanted);
         command.stdio(Stdio::capture(OUTPUT_BYTES_MAX)).spawn().map_err(|error| {
             self.remove(made);
-            NotStarted { kind: kind_of(&error.failure), words: words_of(&error) }
+            let output = output_of(&error);
+            NotStarted { kind: kind_of(&error.failure), words: error.to_string(), output }
         })
     }
 
@@ -268,12 +275,12 @@ fn kind_of(failure: &Failure) -> Kind {
     }
 }
 
-/// What happened to an applet, with what it wrote before.
-pub(crate) fn words_of(error: &AppletError) -> String {
+/// What an applet wrote before it ended, as the end of a message.
+pub(crate) fn output_of(error: &AppletError) -> String {
     let said = [error.stdout.as_slice(), error.stderr.as_slice()].concat();
     let said = String::from_utf8_lossy(&said);
     match said.trim() {
-        "" => error.to_string(),
-        said => format!("{error}\nit wrote: {said}"),
+        "" => String::new(),
+        said => format!("\nit wrote: {said}"),
     }
 }

@@ -16,7 +16,10 @@ const INODE: usize = 9;
 
 /// Whether the program at `peer`, which is connected to `own`, runs as this user.
 pub(crate) fn is_own_user(peer: SocketAddr, own: SocketAddr) -> io::Result<bool> {
-    let table = fs::read_to_string("/proc/self/net/tcp")?;
+    let table = fs::read_to_string(match own {
+        SocketAddr::V4(_) => "/proc/self/net/tcp",
+        SocketAddr::V6(_) => "/proc/self/net/tcp6",
+    })?;
     let owner = owner_in(&table, peer, own);
     Ok(owner == Some(effective_user()))
 }
@@ -24,7 +27,7 @@ pub(crate) fn is_own_user(peer: SocketAddr, own: SocketAddr) -> io::Result<bool>
 /// The user of the socket that has `peer` for its own address. One that its program has closed
 /// already has no inode, and no user that the table tells.
 fn owner_in(table: &str, peer: SocketAddr, own: SocketAddr) -> Option<u32> {
-    let (peer, own) = (written(peer)?, written(own)?);
+    let (peer, own) = (written(peer), written(own));
     table.lines().skip(1).find_map(|line| {
         let columns: Vec<&str> = line.split_ascii_whitespace().collect();
         let is_it = columns.get(LOCAL) == Some(&peer.as_str())
@@ -34,10 +37,14 @@ fn owner_in(table: &str, peer: SocketAddr, own: SocketAddr) -> Option<u32> {
     })
 }
 
-/// As the kernel writes it: the bytes of the address as one number of this machine.
-fn written(address: SocketAddr) -> Option<String> {
-    let IpAddr::V4(ip) = address.ip() else { return None };
-    Some(format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()))
+/// As the kernel writes it: each 4 bytes of the address as one number of this machine.
+fn written(address: SocketAddr) -> String {
+    let number = |bytes: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(bytes));
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => number(ip.octets()),
+        IpAddr::V6(ip) => ip.octets().as_chunks().0.iter().map(|bytes| number(*bytes)).collect(),
+    };
+    format!("{ip}:{:04X}", address.port())
 }
 
 #[cfg(test)]
@@ -50,10 +57,12 @@ mod tests {
     /// Guarantee: serve/other-users
     #[test]
     fn socket_of_another_user_is_not_own() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (peer, own) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
-        assert!(is_own_user(peer, own).unwrap());
+        for address in ["127.0.0.1:0", "127.0.0.2:0", "[::1]:0"] {
+            let listener = TcpListener::bind(address).unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (peer, own) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+            assert!(is_own_user(peer, own).unwrap(), "{address}");
+        }
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n   \
                      0: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000  1234        0 77 1\n";
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));

@@ -4,20 +4,19 @@ use std::future::IntoFuture;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State, WebSocketUpgrade};
+use axum::extract::{ConnectInfo, Request, State, WebSocketUpgrade};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use holdfast_fetch::{AppletCache, CacheError};
 use holdfast_identity::GivenName;
 use holdfast_region::{NameSpace, Places};
-use holdfast_sys::terminal::notice;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -25,11 +24,13 @@ use tokio_util::sync::CancellationToken;
 use crate::applets::Host;
 use crate::connection::{Connection, read_bytes_max};
 use crate::consent::Consent;
-use crate::counted::Counter;
+use crate::counted::{Counter, Share};
+use crate::discretion::{Notices, for_page};
 use crate::files::{Files, text};
 use crate::gate;
 use crate::limits::ServeLimits;
-use crate::listener::LoopbackListener;
+use crate::listener::{Activity, LoopbackListener, Serving};
+use crate::message::Kind;
 use crate::open::Opener;
 use crate::origin::Origin;
 use crate::record::OriginRecord;
@@ -42,15 +43,13 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(5);
 /// Threads that serve; applets have theirs.
 const THREADS: usize = 2;
-/// So many refused origins the server names on standard error.
-const TOLD_MAX: usize = 100;
 
 /// What is served, and to whom.
 #[derive(Debug, Clone)]
 pub struct ServeConfig {
     /// The directory with the page.
     pub web: PathBuf,
-    /// The address; on the loopback interface only. Port 0 is any free one.
+    /// The address, one of 127.0.0.0/8 or ::1. Port 0 is any free one.
     pub listen: SocketAddr,
     /// What the applets of the own pages are called; else their directory's name is theirs.
     pub app: Option<GivenName>,
@@ -73,6 +72,14 @@ pub enum ServeError {
     NotLoopback {
         /// The address.
         address: SocketAddr,
+    },
+    /// The address is one of this machine, and no browser gets there.
+    #[error("no page can be opened at {address}: {reason}; use 127.0.0.1:PORT with another port")]
+    Unreachable {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        reason: &'static str,
     },
     /// The address cannot be used.
     #[error(
@@ -125,14 +132,16 @@ pub struct Server {
 }
 
 struct Shared {
-    port: u16,
+    /// The server's name.
+    own_host: String,
     app: GivenName,
     files: Files,
     consent: Consent,
     tokens: Arc<Tokens>,
     host: Arc<Host>,
-    connections: Arc<Counter<String>>,
-    told: Mutex<Vec<Origin>>,
+    connections: Arc<Counter<GivenName>>,
+    /// What the user was told about origins that were refused.
+    refusals: Notices,
     stop: CancellationToken,
 }
 
@@ -142,9 +151,13 @@ impl Server {
     /// # Errors
     /// [`ServeError`].
     pub fn bind(config: ServeConfig, places: Places) -> Result<Server, ServeError> {
-        let address = config.listen;
-        if !address.is_ipv4() || !address.ip().is_loopback() {
+        // An address of IPv4 may be written as one of IPv6.
+        let address = SocketAddr::new(config.listen.ip().to_canonical(), config.listen.port());
+        if !address.ip().is_loopback() {
             return Err(ServeError::NotLoopback { address });
+        }
+        if let Some(reason) = gate::why_unreachable(address) {
+            return Err(ServeError::Unreachable { address, reason });
         }
         let at = |source| ServeError::Directory { path: config.web.clone(), source };
         let web = config.web.canonicalize().map_err(at)?;
@@ -160,28 +173,28 @@ impl Server {
             .build()
             .map_err(ServeError::Threads)?;
         let listener = runtime
-            .block_on(LoopbackListener::bind(
-                address,
-                config.limits.sockets,
-                config.limits.head_timeout,
-            ))
+            .block_on(LoopbackListener::bind(address, &config.limits))
             .map_err(|source| ServeError::Listen { address, source })?;
         let limits = config.limits;
         let shared = Shared {
-            port: listener.address().port(),
+            own_host: gate::own_host(listener.address()),
             app,
             files,
             consent: Consent::new(config.allow, OriginRecord::of(&places), config.asks),
             tokens: Arc::new(Tokens::new(limits.token_life)),
-            connections: Counter::new(limits.connections_per_origin, limits.connections),
-            told: Mutex::default(),
+            connections: Counter::new(
+                Share::Fixed(limits.connections_per_origin),
+                limits.connections,
+            ),
+            refusals: Notices::default(),
             stop: CancellationToken::new(),
             host: Arc::new(Host {
                 cache: AppletCache::of(&places)?,
-                applets: Counter::new(limits.applets, limits.applets),
+                applets: Counter::new(Share::Fair, limits.applets),
                 opener: Arc::new(Opener {
                     names: NameSpace::new(places),
                     limits,
+                    notices: Notices::default(),
                     making: Mutex::new(()),
                 }),
             }),
@@ -193,6 +206,12 @@ impl Server {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
+    }
+
+    /// What its pages' addresses begin with: `http://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.shared.own_host)
     }
 
     /// Stops it.
@@ -222,7 +241,9 @@ impl Server {
         let Server { runtime, listener, shared } = self;
         let stop = shared.stop.clone();
         runtime.block_on(async {
-            let serving = axum::serve(listener, router(Arc::clone(&shared)))
+            let router = router(Arc::clone(&shared));
+            let service = router.into_make_service_with_connect_info::<Activity>();
+            let serving = axum::serve(listener, service)
                 .with_graceful_shutdown(stop.clone().cancelled_owned());
             let serving = tokio::spawn(serving.into_future());
             stop.cancelled().await;
@@ -262,11 +283,17 @@ fn router(shared: Arc<Shared>) -> Router {
 }
 
 /// In front of all routes: own host names only, and the headers of every answer.
-async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+async fn guard(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(activity): ConnectInfo<Activity>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let serving = Arc::new(activity.serve(shared.host.opener.limits.idle_timeout));
+    request.extensions_mut().insert(Arc::clone(&serving));
     let headers = request.headers();
-    let mut answer = if !gate::is_for_us(headers, shared.port) {
-        let words =
-            format!("this server is http://{}/; use this address", gate::own_host(shared.port));
+    let mut answer = if !gate::is_for_us(headers, &shared.own_host) {
+        let words = format!("this server is http://{}/; use this address", shared.own_host);
         text(StatusCode::MISDIRECTED_REQUEST, &words)
     } else if gate::is_for_service_worker(headers) {
         text(StatusCode::FORBIDDEN, "service workers are not served: they outlive the server")
@@ -281,8 +308,12 @@ async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) 
     answer
 }
 
-async fn file(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    shared.files.answer(request.method(), request.uri().path()).await
+async fn file(
+    State(shared): State<Arc<Shared>>,
+    Extension(serving): Extension<Arc<Serving>>,
+    request: Request,
+) -> Response {
+    shared.files.answer(request.method(), request.uri().path(), serving).await
 }
 
 async fn give_token(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
@@ -300,7 +331,7 @@ async fn give_token(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Re
     };
     let headers = answer.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if !gate::is_own_origin(&origin, shared.port) {
+    if !gate::is_own_origin(&origin, &shared.own_host) {
         gate::open_to(&mut answer, &origin);
     }
     answer
@@ -320,6 +351,7 @@ async fn preflight(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Res
 
 async fn connect(
     State(shared): State<Arc<Shared>>,
+    ConnectInfo(activity): ConnectInfo<Activity>,
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
@@ -328,7 +360,7 @@ async fn connect(
         Err(words) => return text(StatusCode::FORBIDDEN, &words),
     };
     let (origin, page) = page;
-    let Some(counted) = shared.connections.take(&page.as_str().to_owned()) else {
+    let Ok(counted) = shared.connections.take(&page) else {
         return text(
             StatusCode::TOO_MANY_REQUESTS,
             "too many connections; close other pages first",
@@ -341,6 +373,7 @@ async fn connect(
         page,
         stop: shared.stop.clone(),
     };
+    activity.become_web_socket();
     let max = read_bytes_max(&shared.host.opener.limits);
     upgrade.max_message_size(max).max_frame_size(max).on_upgrade(move |socket| async move {
         connection.run(socket).await;
@@ -355,16 +388,13 @@ impl Shared {
     /// In words, for the answer.
     async fn admitted(&self, headers: &HeaderMap) -> Result<Origin, String> {
         let origin = gate::origin(headers)?;
-        gate::check_site(headers, &origin, &gate::own_host(self.port))?;
-        if gate::is_own_origin(&origin, self.port) {
+        gate::check_site(headers, &origin, &self.own_host)?;
+        if gate::is_own_origin(&origin, &self.own_host) {
             return Ok(origin);
         }
         match self.consent.decide(&origin).await {
             Ok(()) => Ok(origin),
-            Err(words) => {
-                self.tell(&origin, &words);
-                Err(words)
-            }
+            Err(words) => Err(self.refused(&origin, &words)),
         }
     }
 
@@ -374,22 +404,20 @@ impl Shared {
     /// In words, for the answer.
     fn page(&self, headers: &HeaderMap) -> Result<(Origin, GivenName), String> {
         let origin = gate::origin(headers)?;
-        if gate::is_own_origin(&origin, self.port) {
+        if gate::is_own_origin(&origin, &self.own_host) {
             return Ok((origin, self.app.clone()));
         }
-        if !self.consent.is_allowed(&origin)? {
+        if !self.consent.is_allowed(&origin).map_err(|words| self.refused(&origin, &words))? {
             return Err(format!("{origin} may not run applets here"));
         }
         let name = origin.applet_name().map_err(|error| error.to_string())?;
         Ok((origin, name))
     }
 
-    /// Tells the user once about an origin that was refused: its page cannot read the answer.
-    fn tell(&self, origin: &Origin, words: &str) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < TOLD_MAX && !told.contains(origin) {
-            told.push(origin.clone());
-            notice(format_args!("holdfast: refused a page: {words}"));
-        }
+    /// Tells the user once about an origin that was refused, and returns what of it its page gets,
+    /// which cannot read the answer if it is of another origin.
+    fn refused(&self, origin: &Origin, words: &str) -> String {
+        self.refusals.tell(origin, &format!("refused a page: {words}"));
+        for_page(Kind::Denied, words, None)
     }
 }

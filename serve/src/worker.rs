@@ -9,14 +9,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use holdfast_applet::{Applet, Call, CallError};
+use holdfast_applet::{Applet, AppletError, Call, CallError};
 use holdfast_identity::GivenName;
 use tokio::sync::mpsc::Sender;
 
 use crate::counted::Counted;
 use crate::handle::Handle;
 use crate::message::{self, Kind, StartBody};
-use crate::open::{Opener, words_of};
+use crate::open::{Opener, output_of};
 
 /// How often an applet that is not called is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -60,7 +60,7 @@ pub(crate) struct Worker {
     pub(crate) handle: Arc<Handle>,
     pub(crate) outbox: Sender<Vec<u8>>,
     /// Counts it until it is gone.
-    pub(crate) counted: Counted<()>,
+    pub(crate) counted: Counted<GivenName>,
 }
 
 /// What became of a call.
@@ -81,7 +81,7 @@ impl Worker {
         let opened = self.opener.open(self.path.clone(), &self.page, &self.asked, is_wanted);
         let (kind, words) = match opened {
             Ok(applet) => self.serve(Arc::new(applet), orders),
-            Err(error) => (error.kind, error.words),
+            Err(error) => (error.kind, self.for_page(error.kind, &error.words) + &error.output),
         };
         // From here on the number and the place are free.
         self.handle.end();
@@ -92,7 +92,9 @@ impl Worker {
     /// Serves, ends the applet, and tells why.
     fn serve(&self, applet: Arc<Applet>, orders: &Receiver<Order>) -> (Kind, String) {
         let is_wanted = self.handle.serves(&applet);
-        let started = message::started(self.applet, &applet.functions(), &applet.weaker());
+        let notes = applet.weaker();
+        let notes: Vec<_> = notes.iter().map(|note| self.for_page(Kind::Other, note)).collect();
+        let started = message::started(self.applet, &applet.functions(), &notes);
         let (kind, words, is_orderly) = match is_wanted && self.send(started) {
             true => self.take_orders(&applet, orders),
             false => (Kind::Died, String::new(), false),
@@ -102,7 +104,7 @@ impl Worker {
         match Arc::into_inner(applet) {
             Some(applet) if is_orderly => match applet.close() {
                 Ok(_) => (kind, words),
-                Err(error) => (Kind::Other, error.to_string()),
+                Err(error) => (Kind::Other, self.for_page(Kind::Other, &error.to_string())),
             },
             _ => (kind, words),
         }
@@ -114,7 +116,7 @@ impl Worker {
                 Ok(Order::Call(order)) => self.call(applet, order),
                 Ok(Order::Close) => return (Kind::Closed, String::new(), true),
                 Err(RecvTimeoutError::Timeout) => match applet.cause_of_death() {
-                    Some(error) => After::Died(words_of(&error)),
+                    Some(error) => After::Died(self.of_death(&error)),
                     None => After::Goes,
                 },
                 Err(RecvTimeoutError::Disconnected) => After::Gone,
@@ -158,8 +160,10 @@ impl Worker {
                 };
                 let words = match &error {
                     CallError::Failed { message, .. } => message.clone(),
-                    CallError::Died(error) => words_of(error),
-                    error => error.to_string(),
+                    CallError::Died(error) => self.of_death(error),
+                    // It names functions, as the applet does.
+                    CallError::UnknownFunction { .. } => error.to_string(),
+                    error => self.for_page(kind, &error.to_string()),
                 };
                 let is_told = self.send(message::failed(self.applet, call, kind, code, &words));
                 match error {
@@ -169,6 +173,16 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// What of a failure's words is for the page.
+    fn for_page(&self, kind: Kind, words: &str) -> String {
+        self.opener.notices.for_page(&self.page, kind, words, Some(&self.path))
+    }
+
+    /// The same of the applet's death, with what it wrote before.
+    fn of_death(&self, error: &AppletError) -> String {
+        self.for_page(Kind::Died, &error.to_string()) + &output_of(error)
     }
 
     /// Sends the parts of a result as they come, and as the page takes them.

@@ -67,6 +67,34 @@ fn streams_wait_for_the_page_and_are_cancelled() {
     assert_eq!((done[0], &done[10..]), (0x85, &b"behind"[..]));
 }
 
+/// A page that closes an applet reads its streams no more: a stream that it left is cancelled, and
+/// what waits behind it is still called.
+///
+/// Guarantee: serve/calls
+#[test]
+fn close_waits_for_no_reader() {
+    let (home, program) = (Home::new(), applet("echo"));
+    let served = home.serve();
+    let mut client = served.connect();
+    client.start(&program, &["tally"]).unwrap();
+    client.begin(1, true, "numbers", b"99999999");
+    client.begin(2, true, "numbers", b"10");
+    client.begin(3, false, "echo", b"behind");
+    (0..32).for_each(|_| assert_eq!(client.read()[0], 0x84));
+    client.message(8, &[1], b"");
+    let failed = client.read();
+    assert_eq!((failed[0], failed[5], failed[9]), (0x86, 1, 4), "{failed:?}");
+    (0..10).for_each(|_| assert_eq!(client.read()[0], 0x84));
+    let done = client.read();
+    assert_eq!((done[0], done[5]), (0x85, 2));
+    let done = client.read();
+    assert_eq!((done[0], done[5], &done[10..]), (0x85, 3, &b"behind"[..]));
+    let ended = client.read();
+    assert_eq!((ended[0], ended[5]), (0x87, 0), "{ended:?}");
+    client.start(&program, &["tally"]).unwrap();
+    assert_eq!(client.count(), 1, "its heap was closed in order");
+}
+
 /// A call that waits is cancelled before it begins.
 ///
 /// Guarantee: serve/calls

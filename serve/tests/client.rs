@@ -1,7 +1,7 @@
 //! A page, as the server sees it: HTTP by hand, and a WebSocket.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -30,7 +30,16 @@ impl Answer {
 
 /// Sends a request with these headers, and reads the answer to its end.
 pub(crate) fn ask(port: u16, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    ask_at(SocketAddr::from(([127, 0, 0, 1], port)), method, path, headers)
+}
+
+pub(crate) fn ask_at(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut request =
         format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: 0\r\n");
@@ -47,7 +56,7 @@ pub(crate) fn ask(port: u16, method: &str, path: &str, headers: &[(&str, &str)])
 /// Who a page says that it is.
 #[derive(Debug, Clone)]
 pub(crate) struct Page {
-    pub(crate) port: u16,
+    pub(crate) address: SocketAddr,
     pub(crate) host: String,
     pub(crate) origin: Option<String>,
     pub(crate) site: &'static str,
@@ -56,8 +65,15 @@ pub(crate) struct Page {
 impl Page {
     /// A page of the server's own.
     pub(crate) fn own(port: u16) -> Page {
-        let host = format!("127.0.0.1:{port}");
-        Page { port, origin: Some(format!("http://{host}")), host, site: "same-origin" }
+        Page::own_at(SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+
+    /// The same of a server at any address, as a browser writes it.
+    pub(crate) fn own_at(address: SocketAddr) -> Page {
+        let url = url::Url::parse(&format!("http://{address}/")).unwrap();
+        let origin = url.origin().ascii_serialization();
+        let host = origin.strip_prefix("http://").unwrap().to_owned();
+        Page { address, origin: Some(origin), host, site: "same-origin" }
     }
 
     /// A page of another origin.
@@ -70,7 +86,7 @@ impl Page {
         if let Some(origin) = &self.origin {
             headers.push(("origin", origin));
         }
-        ask(self.port, "POST", "/holdfast/token", &headers)
+        ask_at(self.address, "POST", "/holdfast/token", &headers)
     }
 
     pub(crate) fn token(&self) -> [u8; 32] {
@@ -87,7 +103,7 @@ impl Page {
         if let Some(origin) = &self.origin {
             request.headers_mut().insert("origin", HeaderValue::from_str(origin).unwrap());
         }
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         match tungstenite::client(request, stream) {
@@ -219,7 +235,7 @@ impl Client {
         self.upload(1, program);
     }
 
-    fn upload(&mut self, applet: u32, program: &[u8]) {
+    pub(crate) fn upload(&mut self, applet: u32, program: &[u8]) {
         for chunk in program.chunks(100_000) {
             self.message(3, &[applet], chunk);
         }

@@ -2,10 +2,11 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, Page, ask, sha256, start_text};
+use crate::client::{Client, Page, ask, ended, sha256, start_text};
 use crate::program::{Program, within};
 use crate::served::{FRIEND, Home, applet};
 
@@ -234,10 +235,6 @@ fn silent_sockets_are_closed() {
         (0..4).map(|_| TcpStream::connect(("127.0.0.1", served.port)).unwrap()).collect();
     let start = Instant::now();
     let mut slow = &sockets[0];
-    let is_closed = |mut socket: &TcpStream| match socket.read(&mut [0]) {
-        Ok(read) => read == 0,
-        Err(error) => error.kind() == ErrorKind::ConnectionReset,
-    };
     slow.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     while !is_closed(slow) && start.elapsed() < Duration::from_secs(20) {
         let _ = slow.write(b"GET / HTTP/1.1\r\nx: y\r\n");
@@ -252,6 +249,91 @@ fn silent_sockets_are_closed() {
     client.start(&program, &[]).unwrap();
     std::thread::sleep(Duration::from_millis(600));
     assert_eq!(client.call("echo", b"x").unwrap(), b"x");
+}
+
+/// A connection that asked for something and says no more is closed, so others get its place; so is
+/// one whose next request never ends. A WebSocket stays.
+///
+/// Guarantee: serve/silent
+#[test]
+fn idle_sockets_are_closed() {
+    let (home, program) = (Home::new(), applet("trial"));
+    let served = home.serve_with(|limits| {
+        limits.sockets = 4;
+        limits.idle_timeout = Duration::from_millis(300);
+    });
+    let mut client = served.connect();
+    client.start(&program, &[]).unwrap();
+    let request = format!("GET / HTTP/1.1\r\nhost: {}\r\n\r\n", served.own().host);
+    let idle = || {
+        let mut socket = TcpStream::connect(served.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"<p>hello") {
+            let mut bytes = [0; 1000];
+            let count = socket.read(&mut bytes).unwrap();
+            assert_ne!(count, 0);
+            answer.extend_from_slice(&bytes[..count]);
+        }
+        socket
+    };
+    let sockets = [idle(), idle(), idle()];
+    let answer = ask(served.port, "GET", "/", &[("host", &served.own().host)]);
+    assert_eq!(answer.status, 200, "an idle one gave its place");
+    for mut socket in sockets {
+        assert_eq!(socket.read(&mut [0]).unwrap(), 0);
+    }
+    let (mut slow, start) = (idle(), Instant::now());
+    slow.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    slow.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    while !is_closed(&slow) && start.elapsed() < Duration::from_secs(20) {
+        let _ = slow.write(b"x: y\r\n");
+    }
+    assert!(start.elapsed() < Duration::from_secs(20), "a head that never ends is waited for");
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(client.call("echo", b"x").unwrap(), b"x");
+}
+
+/// A file that leaves slowly leaves as a whole; one that nobody reads is given up.
+///
+/// Guarantee: serve/silent
+#[test]
+fn unread_answer_is_given_up() {
+    const BYTES: usize = 32 << 20;
+    let home = Home::new();
+    std::fs::File::create(home.web().join("large")).unwrap().set_len(BYTES as u64).unwrap();
+    let served = home.serve_with(|limits| {
+        limits.idle_timeout = Duration::from_millis(100);
+        limits.send_timeout = Duration::from_millis(500);
+    });
+    let request = format!("GET /large HTTP/1.1\r\nhost: {}\r\n\r\n", served.own().host);
+    let ask = || {
+        let mut socket = TcpStream::connect(served.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        socket
+    };
+    let (mut slow, mut bytes, mut left) = (ask(), vec![0; 4 << 20], 0);
+    while left < BYTES {
+        std::thread::sleep(Duration::from_millis(150));
+        let count = slow.read(&mut bytes).unwrap();
+        assert_ne!(count, 0, "{left} bytes came");
+        left += count;
+    }
+    let mut unread = ask();
+    std::thread::sleep(Duration::from_secs(2));
+    let mut came = Vec::new();
+    let _ = unread.read_to_end(&mut came);
+    assert!(came.len() < BYTES, "{}", came.len());
+}
+
+/// Whether the server has closed a socket, whose reads end soon.
+fn is_closed(mut socket: &TcpStream) -> bool {
+    match socket.read(&mut [0]) {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
 }
 
 /// Guarantee: serve/garbage
@@ -373,7 +455,7 @@ fn page_has_as_many_applets_and_heaps_as_it_may() {
     let (home, program) = (Home::new(), applet("echo"));
     let served = home.serve_with(|limits| {
         limits.applets_per_connection = 2;
-        limits.applets = 3;
+        limits.applets = 5;
         limits.heaps_per_origin = 2;
         limits.connections_per_origin = 3;
     });
@@ -384,7 +466,8 @@ fn page_has_as_many_applets_and_heaps_as_it_may() {
     assert_eq!(client.start_as(3, &program, &text).unwrap_err().kind, 9);
     let mut second = served.connect();
     second.start_as(1, &program, &text).unwrap();
-    assert_eq!(second.start_as(2, &program, &text).unwrap_err().kind, 9);
+    let refused = second.start_as(2, &program, &text).unwrap_err();
+    assert!(refused.kind == 9 && refused.words.contains("this origin runs 3"), "{refused:?}");
     let third = served.connect();
     assert_eq!(served.own().socket().err(), Some(429), "too many connections");
     drop((second, third));
@@ -402,6 +485,113 @@ fn page_has_as_many_applets_and_heaps_as_it_may() {
     for limits in ["\"memoryBytes\":1000000000000", "\"callTimeoutMs\":0", "\"threads\":99"] {
         let refused = second.start_as(4, &program, &asks(limits)).unwrap_err();
         assert_eq!(refused.kind, 8, "{limits}: {refused:?}");
+    }
+}
+
+/// Uploads that never end keep their places for a while only, and those of one origin leave some to
+/// others. One that goes on is waited for.
+///
+/// Guarantee: serve/applet-limits
+#[test]
+fn endless_uploads_keep_no_places() {
+    let (home, program) = (Home::new(), applet("echo"));
+    let served = home.serve_with(|limits| {
+        limits.upload_idle = Duration::from_secs(2);
+        limits.upload_timeout = Duration::from_secs(4);
+    });
+    let friend = Page::of(served.port, FRIEND);
+    let mut clients: Vec<Client> = (0..4).map(|_| friend.connect()).collect();
+    let text = start_text(b"never comes", &[]);
+    let mut uploads = 0;
+    for client in &mut clients {
+        for applet in 1..=8 {
+            client.message(2, &[applet], text.as_bytes());
+            let answer = client.read();
+            if answer[0] == 0x82 {
+                uploads += 1;
+                continue;
+            }
+            let refused = ended(&answer);
+            assert!(refused.kind == 9 && refused.words.contains("close one first"), "{refused:?}");
+        }
+    }
+    assert_eq!(uploads, 16, "half of all applets");
+    let mut own = served.connect();
+    own.start(&program, &[]).unwrap();
+    own.close();
+    let end = Instant::now() + Duration::from_secs(10);
+    for client in &mut clients[..2] {
+        for _ in 0..8 {
+            let given_up = ended(&client.read());
+            assert!(given_up.kind == 12 && given_up.words.contains("in time"), "{given_up:?}");
+        }
+    }
+    assert!(Instant::now() < end);
+    let upload = |client: &mut Client, program: &[u8], pause: Duration| {
+        client.message(2, &[1], start_text(program, &[]).as_bytes());
+        assert_eq!(client.read()[0], 0x82);
+        for chunk in program.chunks(program.len().div_ceil(3)) {
+            client.message(3, &[1], chunk);
+            std::thread::sleep(pause);
+        }
+        client.message(4, &[1], b"");
+        client.read()
+    };
+    let other = applet("trial");
+    assert_eq!(upload(&mut clients[0], &other, Duration::from_secs(1))[0], 0x83, "it goes on");
+    let given_up = ended(&upload(&mut clients[1], b"too slowly", Duration::from_millis(1500)));
+    assert_eq!(given_up.kind, 12, "{given_up:?}");
+}
+
+/// What a page is told has no path of this machine and no number of a process; the user has both.
+///
+/// Guarantee: serve/discretion
+#[test]
+fn page_learns_no_path_and_no_process() {
+    let (home, program) = (Home::new(), applet("echo"));
+    let told = home.folder().join("told");
+    let file = std::fs::File::create(&told).unwrap();
+    let served = Program::start_telling(&home, &["--app", "tally"], file.into());
+    let mut client = served.own().connect();
+    client.message(2, &[1], start_text(&program, &["tally"]).as_bytes());
+    assert_eq!(client.read()[0], 0x82);
+    client.upload(1, &program);
+    let started = client.read();
+    assert_eq!(started[0], 0x83);
+    let started = String::from_utf8(started[5..].to_vec()).unwrap();
+    let place = home.folder().display().to_string();
+    assert!(!started.contains(&place), "{started}");
+    client.close();
+    let names = holdfast_region::NameSpace::new(home.places());
+    let heap = "tally".parse().unwrap();
+    let identity =
+        holdfast_identity::Identity::Named(holdfast_identity::GivenName::parse("tally").unwrap());
+    let key = holdfast_identity::key_for(&names, &heap, &identity).unwrap();
+    let region = names.open(&heap, key.key()).unwrap();
+    let held = client.start(&program, &["tally"]).unwrap_err();
+    assert!(held.kind == 6 && held.words.contains("held by another page or process;"), "{held:?}");
+    region.close().unwrap();
+    names.remove(&heap, key.key()).unwrap();
+    client.start(&program, &["dict"]).unwrap();
+    client.close();
+    [home.pool(), home.home()].iter().for_each(|folder| cut_files_of(folder, "dict"));
+    let damaged = client.start(&program, &["dict"]).unwrap_err();
+    assert!(damaged.kind == 12 && !damaged.words.contains('/'), "{damaged:?}");
+    assert!(damaged.words.contains("terminal of the server"), "{damaged:?}");
+    let told = std::fs::read_to_string(&told).unwrap();
+    let own = format!("held by process {};", std::process::id());
+    assert!(told.contains(&own) && told.contains(&place), "{told}");
+}
+
+/// Cuts off the files beneath a folder that have this in their name.
+fn cut_files_of(folder: &Path, name: &str) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            cut_files_of(&path, name);
+        } else if entry.file_name().to_string_lossy().contains(name) {
+            std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(7).unwrap();
+        }
     }
 }
 

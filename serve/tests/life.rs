@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::client::Failed;
+use holdfast_serve::ServeError;
+
+use crate::client::{Failed, ask_at};
 use crate::program::{Program, within};
 use crate::served::{Home, applet};
 
@@ -170,6 +172,52 @@ fn only_the_loopback_address_is_listened_at() {
         let output = command.output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && error.contains("127.0.0.1:PORT"), "{error}");
+    }
+}
+
+/// Each address that is listened at answers what a browser sends there, the one of port 80, which
+/// it leaves out, too.
+///
+/// Guarantee: serve/loopback
+#[test]
+fn every_loopback_address_answers_its_browser() {
+    let (home, program) = (Home::new(), applet("echo"));
+    for listen in ["127.0.0.2:0", "127.1.2.3:80", "[::1]:0", "[::ffff:127.0.0.1]:0"] {
+        let served = match home.serve_at(listen.parse().unwrap(), |_| {}) {
+            // Port 80 is root's on some machines, and IPv6 off on others.
+            Err(ServeError::Listen { .. }) => continue,
+            served => served.unwrap(),
+        };
+        let own = served.own();
+        let file = ask_at(served.address, "GET", "/", &[("host", &own.host)]);
+        assert_eq!(file.status, 200, "{listen}: {file:?}");
+        let mut client = own.connect();
+        client.start(&program, &[]).unwrap();
+        assert_eq!(client.call("echo", b"x").unwrap(), b"x");
+        for host in ["127.0.0.1", "[::1]", "localhost", "127.0.0.1:80"].map(str::to_owned) {
+            let misdirected = ask_at(served.address, "GET", "/", &[("host", &host)]);
+            assert_eq!(misdirected.status, 421, "{listen} {host}");
+        }
+    }
+}
+
+/// What no browser opens is refused with the reason.
+///
+/// Guarantee: serve/loopback
+#[test]
+fn address_that_no_browser_opens_is_refused() {
+    let home = Home::new();
+    for (address, reason) in [
+        ("127.0.0.1:6000", "another protocol's"),
+        ("[::1]:22", "another protocol's"),
+        ("127.255.255.255:0", "broadcast"),
+    ] {
+        let mut command = Program::command(&home);
+        command.arg("--web").arg(home.web()).args(["--listen", address]);
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains(reason), "{error}");
+        assert!(!error.contains("other machines"), "{error}");
     }
 }
 

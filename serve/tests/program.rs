@@ -22,7 +22,13 @@ impl Program {
     }
 
     pub(crate) fn start(home: &Home, arguments: &[&str]) -> Program {
+        Program::start_telling(home, arguments, Stdio::inherit())
+    }
+
+    /// With what it tells the user.
+    pub(crate) fn start_telling(home: &Home, arguments: &[&str], told: Stdio) -> Program {
         let mut command = Program::command(home);
+        command.stderr(told);
         command
             .arg("--web")
             .arg(home.web())

@@ -1,11 +1,11 @@
 //! A server in this process, with a home of its own.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use holdfast_region::Places;
-use holdfast_serve::{ServeConfig, ServeLimits, Server, Stopper};
+use holdfast_serve::{ServeConfig, ServeError, ServeLimits, Server, Stopper};
 use tempfile::TempDir;
 
 use crate::client::{Client, Page};
@@ -30,6 +30,11 @@ impl Home {
         self.folder.path().join("web")
     }
 
+    /// Where everything is.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     pub(crate) fn home(&self) -> PathBuf {
         self.folder.path().join("home")
     }
@@ -47,26 +52,35 @@ impl Home {
     }
 
     pub(crate) fn serve_with(&self, change: impl FnOnce(&mut ServeLimits)) -> Served {
+        self.serve_at(SocketAddr::from(([127, 0, 0, 1], 0)), change).unwrap()
+    }
+
+    pub(crate) fn serve_at(
+        &self,
+        listen: SocketAddr,
+        change: impl FnOnce(&mut ServeLimits),
+    ) -> Result<Served, ServeError> {
         let mut limits = ServeLimits::default();
         limits.memory_bytes = 256 << 20;
         change(&mut limits);
         let config = ServeConfig {
             web: self.web(),
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            listen,
             app: None,
             allow: vec![FRIEND.parse().unwrap()],
             asks: false,
             limits,
         };
-        let server = Server::bind(config, self.places()).unwrap();
-        let (port, stopper) = (server.address().port(), server.stopper());
+        let server = Server::bind(config, self.places())?;
+        let (address, stopper) = (server.address(), server.stopper());
         let thread = std::thread::spawn(move || server.run());
-        Served { port, stopper, thread: Some(thread) }
+        Ok(Served { address, port: address.port(), stopper, thread: Some(thread) })
     }
 }
 
 /// A server that runs until this is dropped.
 pub(crate) struct Served {
+    pub(crate) address: SocketAddr,
     pub(crate) port: u16,
     stopper: Stopper,
     thread: Option<JoinHandle<()>>,
@@ -74,7 +88,7 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn own(&self) -> Page {
-        Page::own(self.port)
+        Page::own_at(self.address)
     }
 
     pub(crate) fn connect(&self) -> Client {

@@ -198,6 +198,19 @@ async function bytesOf(source: string | URL | Blob | BufferSource): Promise<Uint
   return new Uint8Array(view);
 }
 
+/** Why a server cannot be asked, as far as the browser says: it tells both alike. */
+async function unanswered(base: string): Promise<NativeError> {
+  const { origin } = self.location;
+  // A name that other browsers do not know.
+  const name = "loopback-network" as PermissionName;
+  const asked = await self.navigator.permissions?.query({ name }).catch(() => undefined);
+  return asked?.state === "denied"
+    ? new NativeError("denied", `the browser keeps ${origin} from programs of this device, ${base} among them: \
+allow it in the browser's settings for this site, and load the page again`)
+    : new NativeError("no-server", `${base} does not answer this page: start \`holdfast serve\` there, and \
+allow ${origin}; if the browser asks whether this site may reach apps on this device, allow that, too`);
+}
+
 /** A connection with one applet. */
 class Socket {
   readonly #socket: WebSocket;
@@ -227,8 +240,7 @@ class Socket {
     const answer = await fetch(`${base}/holdfast/token`, { method: "POST", credentials: "omit" })
       .catch(() => undefined);
     if (!answer) {
-      throw new NativeError("no-server",
-        `${base} does not answer this page: start \`holdfast serve\` there, and allow ${self.location.origin}`);
+      throw await unanswered(base);
     }
     const text = (await answer.text()).trim();
     if (!answer.ok) throw new NativeError(answer.status === 403 ? "denied" : "no-server", text);
@@ -287,11 +299,11 @@ class Socket {
       ends.failed(new NativeError("too-large", `a call has at most ${max} bytes; make several calls`));
       return call;
     }
-    while (!this.#end && !this.#hasRoom(bytes.length)) {
+    while (!this.#end && !this.#closing && !this.#hasRoom(bytes.length)) {
       await new Promise<void>((room) => { this.#waiting.push(room); });
     }
-    if (this.#end || signal?.aborted) {
-      ends.failed(this.#end ?? signal?.reason);
+    if (this.#end || this.#closing || signal?.aborted) {
+      ends.failed(this.#end ?? signal?.reason ?? new AppletEndedError("the applet was closed"));
       return call;
     }
     const aborted = () => this.cancel(call);
@@ -324,8 +336,9 @@ class Socket {
 
   close(): Promise<void> {
     this.#closing ??= (async () => {
+      this.#waiting.splice(0).forEach((room) => room());
       if (!this.#end) {
-        // The server would wait for who reads their parts.
+        // Nobody may read their parts any more.
         this.#calls.forEach(({ isStream }, call) => { if (isStream) this.cancel(call); });
         const closed = new Promise<void>((resolve) => { this.#closed = resolve; });
         this.#send(To.close, [APPLET]);
