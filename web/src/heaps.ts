@@ -106,12 +106,10 @@ export class AppletHeap {
   appear(memory: WebAssembly.Memory): void {
     this.backed = Math.max(WASM_PAGE_SIZE, wholePages(this.store.length));
     const kept = this.store.keptSums();
+    if (this.isReadOnly) return this.store.read(this.bytes(memory), undefined, kept);
     const sums = new PageSums(memory, this.base, kept);
-    const onPages = (from: number, end: number) => {
-      if (!this.isReadOnly) sums.store(numbers(from, end));
-    };
-    this.store.read(this.bytes(memory), onPages, kept, (from, end) => sums.check(from, end));
-    if (!this.isReadOnly) this.#sums = sums;
+    this.#sums = sums;
+    this.store.read(this.bytes(memory), (from, end) => sums.store(numbers(from, end)), kept);
   }
 
   /** Brings commits home, and keeps the sums, by which the next opening reads less. */

@@ -10,8 +10,8 @@
  * Invariants: `image` changes only while the journal is sealed. A sealed entry that does not match
  * its sum is damage; the first one behind the seal that does not match was never committed. An entry
  * counts with all of its pages or not at all. An image that lacks its journal, or bytes that the
- * journal's header counts, is damage, and so is a page that has another sum than was kept of it. No
- * buffer grows with a commit but for the numbers of its pages.
+ * journal's header counts, is damage, and so is a page that has another sum than was kept of it:
+ * nothing is stored on top of that. No buffer grows with a commit but for the numbers of its pages.
  *
  * Only for a dedicated worker: `FileSystemSyncAccessHandle` exists nowhere else.
  */
@@ -47,7 +47,7 @@ const SUMS_HEAD_BYTES = 64;
 const SUMS_SUM_AT = 16;
 /** So many pages of zeroes between others are read with them: that is faster than another read. */
 const ZEROES_READ = 4;
-/** Read at a time, and summed while the processor's caches have it. */
+/** Read at a time. */
 const READ_BYTES = 256 << 10;
 /**
  * A longer journal is brought home before the next commit. Its file keeps this size while the heap is
@@ -102,6 +102,8 @@ export class PageStore implements HeapStore {
   /** A flush failed, or the store is closed. */
   #ended: string | undefined;
   #isLost = false;
+  /** Sums of the image that were taken, and not compared with it yet. */
+  #unchecked: Float64Array | undefined;
   /** The generation of the sums that are kept, if they are of one. */
   #sumsGeneration: number | undefined;
 
@@ -180,24 +182,23 @@ export class PageStore implements HeapStore {
   /**
    * Reads what is stored to the beginning of `heap`, which has at least `length` bytes. `onPages` is
    * told which pages were just read, while they are in the processor's caches. With the sums of
-   * `keptSums`, the pages at home that have one are told to `onKept`, and `heap` has zeroes where they
-   * are zero.
+   * `keptSums`, those pages at home are not told, and `heap` has zeroes where they are zero.
    */
-  read(
-    heap: Uint8Array, onPages: PageRange = () => {}, kept?: Float64Array, onKept: PageRange = () => {},
-  ): void {
+  read(heap: Uint8Array, onPages: PageRange = () => {}, kept?: Float64Array): void {
     if (heap.length < this.#length) throw new RangeError(`the heap has ${this.#length} bytes`);
-    const readPart = (from: number, end: number, onRead: PageRange) => {
-      for (let at = from; at < end; at += READ_BYTES) {
-        const part = heap.subarray(at, Math.min(at + READ_BYTES, end));
-        part.fill(0, this.#image.read(part, { at }));
-        onRead(at / PAGE_SIZE, (at + part.length) / PAGE_SIZE);
-      }
+    const readPart = (from: number, end: number) => {
+      const part = heap.subarray(from, end);
+      part.fill(0, this.#image.read(part, { at: from }));
     };
+    const first = (kept?.length ?? 0) * PAGE_SIZE;
     if (kept !== undefined) {
-      for (const [from, end] of filled(kept)) readPart(from * PAGE_SIZE, end * PAGE_SIZE, onKept);
+      for (const [from, end] of filled(kept)) readPart(from * PAGE_SIZE, end * PAGE_SIZE);
     }
-    readPart((kept?.length ?? 0) * PAGE_SIZE, this.#length, onPages);
+    for (let at = first; at < this.#length; at += READ_BYTES) {
+      const end = Math.min(at + READ_BYTES, this.#length);
+      readPart(at, end);
+      onPages(at / PAGE_SIZE, end / PAGE_SIZE);
+    }
     for (const { page, bytes } of this.#journalled()) {
       heap.set(bytes, page * PAGE_SIZE);
       onPages(page, page + 1);
@@ -207,10 +208,8 @@ export class PageStore implements HeapStore {
   readWhole(): Uint8Array {
     const heap = new Uint8Array(this.#length);
     const kept = this.keptSums();
-    this.read(heap, () => {}, kept, (from, end) => {
-      const pages = heap.subarray(from * PAGE_SIZE, end * PAGE_SIZE);
-      if (!this.#scratch.matches(pages, kept!.subarray(from, end))) throw new CorruptError(IMAGE_DAMAGED);
-    });
+    this.#checkImage();
+    this.read(heap, undefined, kept);
     return heap;
   }
 
@@ -227,7 +226,10 @@ export class PageStore implements HeapStore {
         || count * PAGE_SIZE > this.#homeLength || SUMS_HEAD_BYTES + count * 8 > length
         || this.#scratch.sumOf(0n, bytes) !== sum) return undefined;
     this.#sumsGeneration = generation;
-    return new Float64Array(bytes.buffer, SUMS_HEAD_BYTES, count);
+    const sums = new Float64Array(bytes.buffer, SUMS_HEAD_BYTES, count);
+    // The caller's change with its pages.
+    this.#unchecked = sums.slice();
+    return sums;
   }
 
   /** Does nothing where the journal has entries: these sums are not those of the pages at home. */
@@ -275,6 +277,7 @@ export class PageStore implements HeapStore {
     this.#check();
     const sorted = checkedPages(heap, pages, this.#size);
     if (sorted.length === 0) return 0;
+    this.#checkImage();
     if (this.#tail > JOURNAL_BYTES_MAX) this.checkpoint();
     // Room at home is taken now, while the commit may still fail.
     this.#reserve(heap.length);
@@ -288,6 +291,22 @@ export class PageStore implements HeapStore {
     this.#length = heap.length;
     this.#onPhase("committed");
     return sorted.length;
+  }
+
+  /** Throws a `CorruptError` where the image does not match the sums that were taken of it. */
+  #checkImage(): void {
+    const sums = this.#unchecked;
+    if (sums === undefined) return;
+    const { bytes } = this.#scratch;
+    for (const [from, end] of filled(sums)) {
+      for (let first = from; first < end; first += SCRATCH_PAGES) {
+        const part = sums.subarray(first, Math.min(first + SCRATCH_PAGES, end));
+        const pages = bytes.subarray(0, part.length * PAGE_SIZE);
+        pages.fill(0, this.#image.read(pages, { at: first * PAGE_SIZE }));
+        if (!this.#scratch.matches(part)) throw new CorruptError(IMAGE_DAMAGED);
+      }
+    }
+    this.#unchecked = undefined;
   }
 
   /** Has the image be so long. */
@@ -338,6 +357,7 @@ export class PageStore implements HeapStore {
   checkpoint(): void {
     this.#check();
     if (this.#entries.length === 0) return;
+    this.#checkImage();
     // A seal that reached the disk before its entries would make damage of them.
     if (this.#isUnflushed) this.#flush(this.#journal);
     this.#writeHeader(this.#generation, this.#entries.length);

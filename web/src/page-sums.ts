@@ -2,9 +2,9 @@
  * Finds the pages of a heap that differ from what is stored, by a sum of each stored page. Two
  * different pages have one sum by a chance of one in 2^53.
  */
-import { CorruptError, UnsupportedError } from "./errors.js";
+import { UnsupportedError } from "./errors.js";
 import { PAGE_SUM } from "./page-sum-wasm.js";
-import { IMAGE_DAMAGED, PAGE_SIZE } from "./store.js";
+import { PAGE_SIZE } from "./store.js";
 
 /** The exports of `page-sum.wat`, which says what they are. */
 export interface SumModule {
@@ -18,7 +18,9 @@ type Sum = SumModule["sum"];
 export class PageSums {
   readonly #base: number;
   readonly #zero: number;
-  readonly #sum: Sum;
+  readonly #memory: WebAssembly.Memory;
+  /** Made for the first sum: a heap whose sums were kept needs none before its first commit. */
+  #sum: Sum | undefined;
   #stored: Float64Array;
 
   /**
@@ -26,7 +28,7 @@ export class PageSums {
    */
   constructor(memory: WebAssembly.Memory, base: number, stored: Float64Array = new Float64Array()) {
     this.#base = base;
-    this.#sum = sumsIn(memory).sum;
+    this.#memory = memory;
     this.#zero = sumOfZeroes();
     this.#stored = stored;
   }
@@ -44,13 +46,6 @@ export class PageSums {
     }
   }
 
-  /** Throws a `CorruptError` where one of these pages is another one than was stored. */
-  check(from: number, end: number): void {
-    for (let page = from; page < end; page++) {
-      if (this.#sumOf(page) !== this.#stored[page]) throw new CorruptError(IMAGE_DAMAGED);
-    }
-  }
-
   /** The numbers of the pages, of the first `length` bytes, that differ from what is stored. */
   changedPages(length: number): number[] {
     const count = length / PAGE_SIZE;
@@ -63,6 +58,7 @@ export class PageSums {
   }
 
   #sumOf(page: number): number {
+    this.#sum ??= sumsIn(this.#memory).sum;
     return this.#sum(this.#base + page * PAGE_SIZE);
   }
 

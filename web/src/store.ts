@@ -37,16 +37,16 @@ export interface HeapStore {
   /** Bytes that are stored: 0 for a heap that was never committed. */
   readonly length: number;
   /**
-   * Reads what is stored into `heap`, which is zero, and tells which pages it has just read: with the
-   * sums of `keptSums` those that must match them to `onKept`, where it reads no page of zeroes, and
-   * all others to `onPages`.
+   * Reads what is stored into `heap`, which is zero, and tells which pages it has just read. With
+   * the sums of `keptSums`, whose pages it does not tell, it reads no page of zeroes.
    */
-  read(heap: Uint8Array, onPages?: PageRange, kept?: Float64Array, onKept?: PageRange): void;
+  read(heap: Uint8Array, onPages?: PageRange, kept?: Float64Array): void;
   /** All that is stored. Throws a `CorruptError` where it does not match the sums that were kept. */
   readWhole(): Uint8Array;
   /**
    * The sums that `keepSums` kept of the pages at home, if they are the same pages; those of later
-   * commits are among what `read` tells.
+   * commits are among what `read` tells. Who has taken them gets a `CorruptError` from the first
+   * commit if one of these pages does not match.
    */
   keptSums(): Float64Array | undefined;
   /** Keeps the sums of what is stored, for the next opening; pages behind them are zero. */

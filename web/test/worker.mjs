@@ -401,13 +401,12 @@ const steps = {
       return read.call(this, into, at);
     };
     const told = [];
-    const keptTold = [];
-    sparse.read(bytes, (from, end) => told.push([from, end]), kept, (from, end) => keptTold.push([from, end]));
+    sparse.read(bytes, (from, end) => told.push([from, end]), kept);
     FileSystemSyncAccessHandle.prototype.read = read;
     sparse.read(whole);
     sparse.abandon();
     const isSame = bytes.every((byte, at) => byte === whole[at]);
-    return { isKept: kept !== undefined, isSame, pages: readBytes / PAGE_SIZE, told, keptTold };
+    return { isKept: kept !== undefined, isSame, pages: readBytes / PAGE_SIZE, told };
   },
   /** Starts an applet that serves, and has it count; how much of the image was read. */
   async readOfApplet({ applet: name }) {
@@ -418,8 +417,9 @@ const steps = {
       return read.call(this, into, at);
     };
     await steps.serve({ applet: name });
-    const count = await steps.count({});
+    const count = await steps.count({ commit: false });
     FileSystemSyncAccessHandle.prototype.read = read;
+    await applet.commit();
     return { readBytes, heapBytes: applet.heap().length, count, changed: applet.changedPages };
   },
   /** An applet whose module never comes. */
