@@ -14,7 +14,7 @@ use holdfast_fetch::{AppletCache, CacheError, Incoming};
 use holdfast_identity::GivenName;
 use holdfast_sys::quiet_thread;
 
-use crate::connection::Closing;
+use crate::closing::Closing;
 use crate::counted::{Counted, Counter, Full};
 use crate::handle::Handle;
 use crate::limits::ServeLimits;

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use holdfast_identity::GivenName;
 
 use crate::applets::{Applets, Host};
+use crate::closing::Closing;
 use crate::limits::ServeLimits;
 use crate::message::{self, Request};
 use crate::origin::Origin;
@@ -27,43 +28,8 @@ use crate::writer;
 const OUTBOX: usize = 64;
 /// How long the page may take to hear that the connection is closed.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The longest reason that a close frame has room for.
-const REASON_BYTES_MAX: usize = 120;
 /// How much larger than it may be a message is read before the connection is cut off without a word.
 const OVERSIZE_BYTES: usize = 16 << 20;
-
-/// Codes of RFC 6455.
-mod code {
-    pub(super) const AWAY: u16 = 1001;
-    pub(super) const PROTOCOL: u16 = 1002;
-    pub(super) const UNSUPPORTED: u16 = 1003;
-    pub(super) const POLICY: u16 = 1008;
-    pub(super) const SIZE: u16 = 1009;
-}
-
-/// Why the server closes a connection.
-#[derive(Debug)]
-pub(crate) struct Closing {
-    pub(crate) code: u16,
-    pub(crate) reason: String,
-}
-
-impl Closing {
-    fn new(code: u16, reason: &str) -> Closing {
-        let reason = reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].to_owned();
-        Closing { code, reason }
-    }
-
-    /// The page does not keep to the protocol.
-    pub(crate) fn protocol(reason: &str) -> Closing {
-        Closing::new(code::PROTOCOL, reason)
-    }
-
-    /// The page does what it may not.
-    pub(crate) fn policy(reason: &str) -> Closing {
-        Closing::new(code::POLICY, reason)
-    }
-}
 
 /// The largest message that is read at all.
 pub(crate) fn read_bytes_max(limits: &ServeLimits) -> usize {
@@ -94,7 +60,7 @@ impl Connection {
         let reason = tokio::select! {
             ended = self.read(&mut stream, outbox) => ended.err(),
             _ = &mut writer => return,
-            () = self.stop.cancelled() => Some(Closing::new(code::AWAY, "the server ends")),
+            () = self.stop.cancelled() => Some(Closing::new(Closing::AWAY, "the server ends")),
         };
         let is_told = reason.is_some();
         let _ = close.send(reason);
@@ -181,7 +147,7 @@ async fn next(
 ) -> Result<Option<Bytes>, Closing> {
     let too_large = || {
         let max = limits.frame_bytes;
-        Closing::new(code::SIZE, &format!("a message has at most {max} bytes"))
+        Closing::new(Closing::SIZE, &format!("a message has at most {max} bytes"))
     };
     loop {
         match stream.next().await {
@@ -190,7 +156,7 @@ async fn next(
             }
             Some(Ok(Message::Binary(bytes))) => return Ok(Some(bytes)),
             Some(Ok(Message::Text(_))) => {
-                return Err(Closing::new(code::UNSUPPORTED, "messages are binary"));
+                return Err(Closing::new(Closing::UNSUPPORTED, "messages are binary"));
             }
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
             Some(Ok(Message::Close(_))) | None => return Ok(None),

@@ -18,6 +18,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test ends where it fails"))]
 
 mod applets;
+mod closing;
 mod connection;
 mod consent;
 mod counted;

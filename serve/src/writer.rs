@@ -10,7 +10,7 @@ use futures_util::stream::SplitSink;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::connection::Closing;
+use crate::closing::Closing;
 
 /// Messages that are written before the connection is looked at again.
 const BATCH_MAX: usize = 16;
