@@ -61,7 +61,8 @@ export class DatabaseStore implements HeapStore {
     const lock = await HeapLock.take(name, mode, options.wait);
     let database: IDBDatabase | undefined;
     try {
-      if (options.create === false && !(await this.names()).includes(name)) {
+      const mayCreate = options.create ?? mode === "exclusive";
+      if (!mayCreate && !(await this.names()).includes(name)) {
         throw new NotFoundError(`there is no heap ${name}`);
       }
       database = await opened(PREFIX + name);

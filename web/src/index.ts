@@ -6,6 +6,7 @@ export { LIMIT_MAX } from "./layout.js";
 export { type Input } from "./input.js";
 export { type CallOptions } from "./mailbox.js";
 export * from "./native.js";
+export { type FallbackOptions } from "./open-store.js";
 export { heapNames, removeHeap } from "./origin-heaps.js";
 export { PageStore } from "./page-store.js";
 export { SharedApplet } from "./shared-applet.js";

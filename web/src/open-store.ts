@@ -4,6 +4,12 @@ import { FilesRefusedError } from "./errors.js";
 import { PageStore } from "./page-store.js";
 import { PAGE_SIZE, type HeapStore, type OpenOptions } from "./store.js";
 
+/** Where a heap is looked for besides files. */
+export interface FallbackOptions {
+  /** As for applets: in IndexedDB, where the browser gives the page no files. */
+  readonly fallback?: "indexeddb";
+}
+
 /**
  * Throws what `PageStore.open` throws. A heap that was kept in a database while the browser refused
  * files moves into files when these are there again.

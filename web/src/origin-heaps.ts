@@ -3,12 +3,12 @@ import { DatabaseStore } from "./database-store.js";
 import { FilesRefusedError } from "./errors.js";
 import { NotFoundError } from "./heap-errors.js";
 import { HeapLock } from "./lock.js";
+import type { FallbackOptions } from "./open-store.js";
 import { originFiles, PageStore } from "./page-store.js";
 import { checkedName } from "./store.js";
-import type { TransferOptions } from "./transfer.js";
 
 /** The names of the heaps of this origin, sorted; with `fallback` also of those in IndexedDB. */
-export async function heapNames({ fallback }: TransferOptions = {}): Promise<string[]> {
+export async function heapNames({ fallback }: FallbackOptions = {}): Promise<string[]> {
   const names = fallback === "indexeddb" ? await DatabaseStore.names() : [];
   for (const name of await orNothing(fallback, PageStore.names) ?? []) names.push(name);
   return [...new Set(names)].sort();
@@ -18,7 +18,7 @@ export async function heapNames({ fallback }: TransferOptions = {}): Promise<str
  * Removes a heap with its snapshots; with `fallback` also one in IndexedDB. Throws a `LockedError`
  * while it is open, and a `NotFoundError` where there is none.
  */
-export async function removeHeap(name: string, { fallback }: TransferOptions = {}): Promise<void> {
+export async function removeHeap(name: string, { fallback }: FallbackOptions = {}): Promise<void> {
   checkedName(name);
   const lock = await HeapLock.take(name, "exclusive");
   try {

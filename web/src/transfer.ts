@@ -7,7 +7,7 @@
  */
 import { CorruptError, ExistsError, UnsupportedError } from "./errors.js";
 import { LIMIT_DEFAULT, LIMIT_MAX, WASM_PAGE_SIZE } from "./layout.js";
-import { openStore } from "./open-store.js";
+import { type FallbackOptions, openStore } from "./open-store.js";
 import { removeHeap } from "./origin-heaps.js";
 import { type HeapStore, PAGE_SIZE } from "./store.js";
 import { type Sum, summer } from "./xxh3.js";
@@ -27,14 +27,8 @@ const ADDRESS_UNIT = 1n << 30n;
 const WINDOW_START = 0x1000_0000_0000n;
 const WINDOW_END = 0x5000_0000_0000n;
 
-/** Where a heap is looked for besides files. */
-export interface TransferOptions {
-  /** As for applets: in IndexedDB, where the browser gives the page no files. */
-  readonly fallback?: "indexeddb";
-}
-
 /** How a heap is imported. */
-export interface ImportOptions extends TransferOptions {
+export interface ImportOptions extends FallbackOptions {
   /** Over an older state of the same heap, all or nothing; no other heap is replaced. */
   readonly replace?: boolean;
 }
@@ -45,7 +39,7 @@ export interface ImportOptions extends TransferOptions {
  * there is no heap, and `RangeError` for another limit or a heap that has nothing stored.
  */
 export async function exportHeap(
-  name: string, limit = LIMIT_DEFAULT, { fallback }: TransferOptions = {},
+  name: string, limit = LIMIT_DEFAULT, { fallback }: FallbackOptions = {},
 ): Promise<Blob> {
   if (!(limit > 0 && limit <= LIMIT_MAX) || limit % WASM_PAGE_SIZE !== 0) {
     throw new RangeError(`limit must be a multiple of ${WASM_PAGE_SIZE}, ${LIMIT_MAX} at most`);

@@ -19,6 +19,8 @@ async function poor() {
 test("where there are no files a heap is kept in IndexedDB if that was asked for, and says so", async () => {
   const first = await poor();
   assert.equal(await first.step("serve", { applet: "echo" }), "UnsupportedError");
+  const reader = { heap: "echo", access: "read-only" };
+  assert.equal(await first.step("serve", { applet: "echo", heaps: reader, fallback }), "NotFoundError");
   await first.step("serve", { applet: "echo", fallback });
   assert.match((await first.step("weaker")).join(), /heap echo is kept in IndexedDB/);
   assert.deepEqual([await first.count(), await first.count()], [1, 2]);
