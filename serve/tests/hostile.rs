@@ -301,11 +301,12 @@ fn idle_sockets_are_closed() {
 #[test]
 fn unread_answer_is_given_up() {
     const BYTES: usize = 32 << 20;
+    const SEND_TIMEOUT: Duration = Duration::from_secs(3);
     let home = Home::new();
     std::fs::File::create(home.web().join("large")).unwrap().set_len(BYTES as u64).unwrap();
     let served = home.serve_with(|limits| {
         limits.idle_timeout = Duration::from_millis(100);
-        limits.send_timeout = Duration::from_millis(500);
+        limits.send_timeout = SEND_TIMEOUT;
     });
     let request = format!("GET /large HTTP/1.1\r\nhost: {}\r\n\r\n", served.own().host);
     let ask = || {
@@ -315,14 +316,16 @@ fn unread_answer_is_given_up() {
         socket
     };
     let (mut slow, mut bytes, mut left) = (ask(), vec![0; 4 << 20], 0);
+    let start = Instant::now();
     while left < BYTES {
-        std::thread::sleep(Duration::from_millis(150));
+        std::thread::sleep(Duration::from_millis(450));
         let count = slow.read(&mut bytes).unwrap();
         assert_ne!(count, 0, "{left} bytes came");
         left += count;
     }
+    assert!(start.elapsed() > SEND_TIMEOUT, "the file left too fast to show anything");
     let mut unread = ask();
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(2 * SEND_TIMEOUT);
     let mut came = Vec::new();
     let _ = unread.read_to_end(&mut came);
     assert!(came.len() < BYTES, "{}", came.len());
