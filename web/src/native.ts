@@ -8,7 +8,7 @@
  * server takes, and no more parts of a stream than are read.
  */
 import { AppletEndedError, CallError, LockedError, QuotaError } from "./errors.js";
-import { bytesOf as bytesOfInput, type Input } from "./input.js";
+import { bytesOf, type Input } from "./input.js";
 
 const VERSION = 1;
 const APPLET = 1;
@@ -109,7 +109,7 @@ export class NativeApplet {
     source: string | URL | Blob | BufferSource,
     options: NativeOptions = {},
   ): Promise<NativeApplet> {
-    const bytes = await bytesOf(source);
+    const bytes = await programOf(source);
     const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
     const sha256 = [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
     const heaps = (options.heaps ?? []).map((heap) => typeof heap === "string" ? { heap } : heap);
@@ -134,7 +134,7 @@ export class NativeApplet {
     options: NativeCallOptions = {},
   ): Promise<Uint8Array<ArrayBuffer>> {
     const ignored = () => {};
-    const bytes = bytesOfInput(input);
+    const bytes = bytesOf(input);
     return await new Promise((done, failed) => {
       this.#socket.call(name, bytes, options, false, { part: ignored, done, failed }).catch(failed);
     });
@@ -148,7 +148,7 @@ export class NativeApplet {
   ): AsyncGenerator<Uint8Array<ArrayBuffer>, void, undefined> {
     const parts: Uint8Array<ArrayBuffer>[] = [];
     let isDone = false, failure: { error: unknown } | undefined, arrived = () => {};
-    const call = await this.#socket.call(name, bytesOfInput(input), options, true, {
+    const call = await this.#socket.call(name, bytesOf(input), options, true, {
       part: (bytes) => { parts.push(bytes); arrived(); },
       done: () => { isDone = true; arrived(); },
       failed: (error) => { failure = { error }; arrived(); },
@@ -184,7 +184,7 @@ export class NativeApplet {
   }
 }
 
-async function bytesOf(source: string | URL | Blob | BufferSource): Promise<Uint8Array<ArrayBuffer>> {
+async function programOf(source: string | URL | Blob | BufferSource): Promise<Uint8Array<ArrayBuffer>> {
   if (source instanceof Blob) return new Uint8Array(await source.arrayBuffer());
   if (typeof source === "string" || source instanceof URL) {
     const answer = await fetch(source);
@@ -192,10 +192,7 @@ async function bytesOf(source: string | URL | Blob | BufferSource): Promise<Uint
     return new Uint8Array(await answer.arrayBuffer());
   }
   // A copy: the caller may go on with its bytes.
-  const view = ArrayBuffer.isView(source)
-    ? new Uint8Array(source.buffer, source.byteOffset, source.byteLength)
-    : new Uint8Array(source);
-  return new Uint8Array(view);
+  return new Uint8Array(bytesOf(source));
 }
 
 /** Why a server cannot be asked, as far as the browser says: it tells both alike. */

@@ -102,9 +102,9 @@ export class SharedApplet {
   }
 
   /**
-   * As `call` of `Applet`. Rejects with an `OwnerLostError` when the tab that runs the applet went away before it answered; whether
-   * the call was made is not known then. Where this tab's `start` failed, the calls that wait are
-   * rejected with that, and the next one has it tried again.
+   * As `call` of `Applet`. Rejects with an `OwnerLostError` when the tab that runs the applet went
+   * away before it answered; whether the call was made is not known then. Where this tab's `start`
+   * failed, the calls that wait are rejected with that, and the next one has it tried again.
    */
   async call(name: string, input: Input = "", options: CallOptions = {}): Promise<Uint8Array> {
     const bytes = bytesOf(input);
@@ -172,28 +172,27 @@ export class SharedApplet {
     this.#isInLine = true;
     const options = { signal: this.#closing.signal };
     navigator.locks.request(`holdfast-owner:${this.#name}`, options, () => this.#own())
-      .then(async (isOver) => {
-        this.#isInLine = false;
-        if (await isOver) this.#stepInLine();
-      }, (error) => {
-        this.#isInLine = false;
+      .catch((error) => {
         if (!this.#closing.signal.aborted) this.#fail(error);
-      });
+      })
+      .finally(() => { this.#isInLine = false; });
   }
 
-  /** Runs the applet until it ends, which is told, or this tab leaves. */
-  async #own(): Promise<boolean> {
+  /**
+   * Runs the applet until it ends or this tab leaves. A tab whose applet did not start, or ended, steps
+   * in line again with its next call: an applet that always traps is not started without end.
+   */
+  async #own(): Promise<void> {
     let applet: Applet;
     try {
       applet = await this.#start();
     } catch (error) {
-      // The tab that waits next tries; this one again, when it is called.
       this.#fail(error);
-      return false;
+      return;
     }
     if (this.#closing.signal.aborted) {
       await applet.close();
-      return false;
+      return;
     }
     this.#applet = applet;
     this.#follow(this.#self);
@@ -201,14 +200,13 @@ export class SharedApplet {
     await Promise.race([applet.ended, this.#left.promise]);
     if (this.#closing.signal.aborted) {
       await this.#left.promise;
-      return false;
+      return;
     }
-    // It trapped, or returned: its heaps are as of its last commit, and it is started anew.
+    // It trapped, or returned: its heaps are as of its last commit.
     this.#applet = undefined;
     this.#unknow();
     this.#post({ kind: "leaving", owner: this.#self });
     await applet.close().catch(() => {});
-    return true;
   }
 
   #take(message: Message): void {
