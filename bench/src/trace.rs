@@ -62,7 +62,12 @@ fn tools(
         .filter(|tool| match tool.time(ground, work) {
             Ok(_) => true,
             Err(why) => {
-                outcome.missing.push(format!("{}: {why}; {}", tool.name, tool.comes_with));
+                // One that is installed, and fails, has said why.
+                let hint = match why.kind() {
+                    io::ErrorKind::NotFound => format!("; {}", tool.comes_with),
+                    _ => String::new(),
+                };
+                outcome.missing.push(format!("{}: {why}{hint}", tool.name));
                 false
             }
         })

@@ -1,4 +1,4 @@
-//! What a page is told about a failure on this machine, and what only the user is.
+//! Which words about a failure on this machine a page gets, and which only the user.
 //!
 //! Invariants: no words for a page have a path of this machine or the number of a process, whatever an
 //! error says of them; where they were left out, the user gets the whole words on standard error.

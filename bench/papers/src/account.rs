@@ -4,7 +4,7 @@
 //! What descends from this process is counted in two ways, of which the larger counts. A control
 //! group has the time of all that were started in it, but only root can make one everywhere. The
 //! time of children that were waited for, and of descendants that still run, is always there, but
-//! lacks what nobody waits for: the processes of a PID namespace that is torn down, such as
+//! lacks processes whose parent does not wait for them: those of a PID namespace that ends, such as
 //! Chromium's, and the children of a daemon that ignores SIGCHLD.
 
 use std::fs;
@@ -33,7 +33,7 @@ impl Meter {
         Meter { group: Group::join() }
     }
 
-    /// Whether processes count that nobody waits for.
+    /// Whether processes count whose parent does not wait for them.
     #[must_use]
     pub fn has_group(&self) -> bool {
         self.group.is_some()
@@ -88,7 +88,7 @@ impl Account {
     }
 
     /// Which part of the machine others used since, from 0 to 1: programs that do not descend from
-    /// this process. Threads of the kernel are not others, since most of what they do is somebody's
+    /// this process. Threads of the kernel are not others, since most of what they do is a program's
     /// I/O: a loop device's writer and writeback work for the bench that stores to that device.
     #[must_use]
     pub fn others_since(self, before: Account) -> f64 {

@@ -299,7 +299,7 @@ mod tests {
         );
     }
 
-    /// Few repetitions are told by the report of whoever makes it later.
+    /// A report that is made later of quick steps says that they had few repetitions.
     #[test]
     fn quick_run_stays_one() {
         let tree = Tree::new();

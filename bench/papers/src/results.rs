@@ -305,7 +305,7 @@ pub(crate) mod tests {
             Results::open(Path::new(out), &papers(), &mut |_| {}).unwrap_err().to_string()
         };
         assert_eq!(error("/dev/null"), "/dev/null is not a directory");
-        // Nobody can make a file there, not even root.
+        // The kernel makes no file there, not even for root.
         assert!(error("/proc").contains("/proc"), "{}", error("/proc"));
     }
 }

@@ -1,4 +1,4 @@
-//! A name for the source tree as it is, so that a step of another source is told apart.
+//! A name for the source tree as it is, by which a run knows the steps of another source.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

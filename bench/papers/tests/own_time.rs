@@ -47,7 +47,7 @@ fn time_of_daemons_is_counted_while_they_run() {
     collect_orphans(Duration::from_secs(60));
 }
 
-/// Nobody waits for the children of a process that ignores SIGCHLD, nor for those of a PID
+/// No process waits for the children of one that ignores SIGCHLD, nor for those of a PID
 /// namespace that is torn down. The control group has their time.
 #[test]
 fn time_that_nobody_waits_for_is_counted() {

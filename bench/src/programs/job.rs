@@ -205,7 +205,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Removes the heap, if there is one: the next run makes it anew.
+    /// Removes the heap, if there is one. The next run makes another.
     pub(super) fn remove_heap(&self) -> io::Result<()> {
         if !self.scratch.image(HEAP).exists() {
             return Ok(());

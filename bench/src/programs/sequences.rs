@@ -34,7 +34,7 @@ struct Job {
     /// Heap against the least that files cost with a call for each record.
     vs_posix: Option<f64>,
     has_output: bool,
-    /// The heap is made anew for each run.
+    /// Each run makes a heap of its own.
     new_heap: bool,
 }
 

@@ -1,6 +1,5 @@
 //! Tracers, as a person would call them for the time of each call.
 
-use std::fmt::{self, Display, Formatter};
 use std::fs::File;
 use std::io::{self, Error};
 use std::os::unix::process::ExitStatusExt;
@@ -36,32 +35,8 @@ pub(super) struct Tool {
     /// The command is one word.
     takes_one_word: bool,
     pub(super) stops_the_program: bool,
-    /// What to do where it does not work.
-    pub(super) comes_with: Remedy,
-}
-
-/// How to get a program. Its text says so only where the program is not installed: one that is there
-/// and fails has said why.
-#[derive(Debug)]
-pub(super) struct Remedy {
-    program: &'static str,
-    hint: &'static str,
-}
-
-impl Remedy {
-    fn is_installed(&self) -> bool {
-        // `Ground` is made only where `holdfast` is there.
-        self.program == HOLDFAST
-            || std::env::var_os("PATH").is_some_and(|path| {
-                std::env::split_paths(&path).any(|folder| folder.join(self.program).is_file())
-            })
-    }
-}
-
-impl Display for Remedy {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        formatter.write_str(if self.is_installed() { "it is installed" } else { self.hint })
-    }
+    /// How to get it.
+    pub(super) comes_with: &'static str,
 }
 
 pub(super) const TOOLS: [Tool; 7] = [
@@ -111,10 +86,8 @@ const fn tool(
     key: &'static str,
     words: &'static [&'static str],
     stops_the_program: bool,
-    hint: &'static str,
+    comes_with: &'static str,
 ) -> Tool {
-    let program = if let [program, ..] = words { *program } else { "" };
-    let comes_with = Remedy { program, hint };
     Tool { name, key, words, takes_one_word: false, stops_the_program, comes_with }
 }
 
@@ -283,13 +256,5 @@ mod tests {
         );
         let silent = refusal(ExitStatus::from_raw(9), b"~~~\n").to_string();
         assert!(silent.ends_with("it said nothing"), "{silent}");
-    }
-
-    #[test]
-    fn hint_is_for_programs_that_are_not_installed() {
-        let text = |program| Remedy { program, hint: "`apt-get install it`" }.to_string();
-        assert_eq!(text("sh"), "it is installed");
-        assert_eq!(text(HOLDFAST), "it is installed");
-        assert_eq!(text("no-such-tracer"), "`apt-get install it`");
     }
 }
