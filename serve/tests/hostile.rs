@@ -301,31 +301,38 @@ fn idle_sockets_are_closed() {
 #[test]
 fn unread_answer_is_given_up() {
     const BYTES: usize = 32 << 20;
-    const SEND_TIMEOUT: Duration = Duration::from_secs(3);
+    // A buffer that grows is pruned, and TCP waits for seconds until it sends again.
+    const BUFFER_BYTES: usize = 256 << 10;
     let home = Home::new();
     std::fs::File::create(home.web().join("large")).unwrap().set_len(BYTES as u64).unwrap();
-    let served = home.serve_with(|limits| {
-        limits.idle_timeout = Duration::from_millis(100);
-        limits.send_timeout = SEND_TIMEOUT;
-    });
-    let request = format!("GET /large HTTP/1.1\r\nhost: {}\r\n\r\n", served.own().host);
-    let ask = || {
+    let ask = |send_timeout| {
+        let served = home.serve_with(|limits| {
+            limits.idle_timeout = Duration::from_millis(100);
+            limits.send_timeout = send_timeout;
+        });
         let mut socket = TcpStream::connect(served.address).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let request = format!("GET /large HTTP/1.1\r\nhost: {}\r\n\r\n", served.own().host);
         socket.write_all(request.as_bytes()).unwrap();
-        socket
+        (served, socket)
     };
-    let (mut slow, mut bytes, mut left) = (ask(), vec![0; 4 << 20], 0);
-    let start = Instant::now();
+
+    // Far longer than a busy machine takes to send the next bytes.
+    let send_timeout = Duration::from_secs(10);
+    let (_served, mut slow) = ask(send_timeout);
+    let (start, mut bytes, mut left) = (Instant::now(), vec![0; BUFFER_BYTES], 0);
     while left < BYTES {
-        std::thread::sleep(Duration::from_millis(450));
+        std::thread::sleep(Duration::from_millis(100));
         let count = slow.read(&mut bytes).unwrap();
         assert_ne!(count, 0, "{left} bytes came");
         left += count;
     }
-    assert!(start.elapsed() > SEND_TIMEOUT, "the file left too fast to show anything");
-    let mut unread = ask();
-    std::thread::sleep(2 * SEND_TIMEOUT);
+    assert!(start.elapsed() > send_timeout, "the file left too fast to show anything");
+
+    let send_timeout = Duration::from_millis(500);
+    let (_served, mut unread) = ask(send_timeout);
+    std::thread::sleep(4 * send_timeout);
     let mut came = Vec::new();
     let _ = unread.read_to_end(&mut came);
     assert!(came.len() < BYTES, "{}", came.len());
