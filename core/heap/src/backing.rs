@@ -42,11 +42,6 @@ pub unsafe trait Backing {
     /// # Errors
     /// When the limit or the pool does not allow it; nothing has changed then.
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError>;
-    /// Bytes from `from` to `to`, which `grow` has added, are about to be filled, because a program
-    /// reserved them: a backing that can make their first stores cheap does so now. No byte changes.
-    fn prepare(&mut self, from: u64, to: u64) {
-        let _ = (from, to);
-    }
 }
 
 /// A range that is what it is: for host-side recovery and tools, which never grow a heap.

@@ -92,10 +92,6 @@ unsafe impl Backing for RegionBacking {
         self.backed_bytes = grown;
         Ok(self.backed_bytes)
     }
-
-    fn prepare(&mut self, from: u64, to: u64) {
-        self.region.with(|region| region.gather_growth(from, to));
-    }
 }
 
 /// Keeps a part of a region's mapping from the children that this process forks.

@@ -7,12 +7,15 @@
 //! - The free functions replace what is mapped at an address. They are `unsafe`, because only the
 //!   owner of the range knows that no reference into it is alive.
 
+use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
+use crate::process::thread_cpu_time;
 use crate::window::{ClaimError, Window};
 
 /// What the processor may do with a range.
@@ -358,6 +361,61 @@ pub fn gather_huge_pages_within(
     Ok(gathered)
 }
 
+/// New huge pages that are made between two looks at the clock.
+const NEW_AT_ONCE: usize = 2 * HUGE_PAGE_BYTES;
+/// What a new huge page may take of the processor's time: as much as its 512 small ones would.
+const NEW_HUGE_PAGE_TIME: Duration = Duration::from_millis(1);
+
+/// Allocates the whole huge pages of a range of a file in memory (tmpfs), filled with zeros: in an
+/// eighth of the time that small pages take until all of them were stored to. What is there stays as
+/// it is. A file that is shorter becomes as long as the huge pages that were tried.
+///
+/// Ends at the first that the kernel has no room for, and when it took longer than small pages
+/// would, since huge ones are rare, or a virtual machine's host has to make them first. It says then
+/// that no more should be tried. So who relies on the range allocates it afterwards, which costs
+/// little where it is.
+///
+/// # Errors
+/// What `fallocate` and `madvise(MADV_COLLAPSE)` report; a part may have been allocated.
+pub fn allocate_huge_pages(file: &File, range: Range<u64>) -> io::Result<NewHugePages> {
+    const HUGE: u64 = HUGE_PAGE_BYTES as u64;
+    let start = range.start.next_multiple_of(HUGE);
+    let Some(len) = (range.end / HUGE * HUGE).checked_sub(start).filter(|len| *len > 0) else {
+        return Ok(NewHugePages::All);
+    };
+    let window = Reservation::anywhere(len as usize, HUGE_PAGE_BYTES)?;
+    // SAFETY: the range is the reservation made above, and nothing has a reference into it.
+    unsafe { map_shared_fixed(window.base(), window.len(), file, start, Prot::Read)? };
+    // Who else uses the processor says nothing of them.
+    let (begun, mut time) = (thread_cpu_time(), Duration::ZERO);
+    for at in (0..window.len()).step_by(NEW_AT_ONCE) {
+        let bytes = NEW_AT_ONCE.min(window.len() - at);
+        for page in (at..at + bytes).step_by(HUGE_PAGE_BYTES) {
+            // The kernel gathers where something is. With the last page, the file is long enough.
+            let end = start + page as u64 + HUGE;
+            crate::file::allocate(file, end - 4096..end)?;
+            time += NEW_HUGE_PAGE_TIME;
+        }
+        // SAFETY: the bytes lie in the reservation, and the advice changes none of them.
+        if unsafe { libc::madvise(window.base().add(at).cast(), bytes, libc::MADV_COLLAPSE) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if thread_cpu_time() - begun > time {
+            return Ok(NewHugePages::TooSlow);
+        }
+    }
+    Ok(NewHugePages::All)
+}
+
+/// How far [`allocate_huge_pages`] came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewHugePages {
+    /// All are there.
+    All,
+    /// Some are, and they took longer than small pages.
+    TooSlow,
+}
+
 /// Asks for huge pages under memory that no process has touched yet, so that filling it takes few
 /// faults. A kernel that refuses costs speed only.
 pub fn prefer_huge_pages(memory: &mut [std::mem::MaybeUninit<u8>]) {
@@ -409,6 +467,34 @@ mod tests {
         assert_eq!(first, GATHERED_AT_ONCE);
         let all = gather_huge_pages_within(Duration::MAX, &file, 0, len + 4096).unwrap();
         assert_eq!(all, len);
+    }
+
+    /// Whole huge pages of a range are there, as zeros; what was there is as it was, and the rest a
+    /// hole.
+    #[test]
+    fn new_huge_pages_are_zeros_beside_what_was_there() {
+        const HUGE: u64 = HUGE_PAGE_BYTES as u64;
+        let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
+        file.write_all(&vec![7; HUGE_PAGE_BYTES + 5_000]).unwrap();
+        match allocate_huge_pages(&file, 4096..4 * HUGE + 4096) {
+            Ok(NewHugePages::All) => {}
+            other => {
+                println!("not run: the kernel has no huge pages on request: {other:?}");
+                return;
+            }
+        }
+        assert_eq!(file.metadata().unwrap().len(), 4 * HUGE);
+        let mut found = vec![1; 4 * HUGE_PAGE_BYTES];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut found, 0).unwrap();
+        let (old, new) = found.split_at(HUGE_PAGE_BYTES + 5_000);
+        assert!(old.iter().all(|byte| *byte == 7) && new.iter().all(|byte| *byte == 0));
+        use std::os::unix::fs::MetadataExt;
+        let allocated = file.metadata().unwrap().blocks() * 512;
+        assert_eq!(allocated, 4 * HUGE, "of the range");
+        // Nothing to do, and a file that is in no memory.
+        allocate_huge_pages(&file, 1..2 * HUGE - 1).unwrap();
+        let disk = tempfile::tempfile_in("/var/tmp").unwrap();
+        let _ = allocate_huge_pages(&disk, 0..HUGE);
     }
 
     #[test]

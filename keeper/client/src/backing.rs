@@ -68,12 +68,4 @@ unsafe impl Backing for NativeBacking {
             NativeBacking::Served(backing) => backing.grow(bytes),
         }
     }
-
-    fn prepare(&mut self, from: u64, to: u64) {
-        match self {
-            NativeBacking::Own(backing) => backing.prepare(from, to),
-            // The file is the keeper's.
-            NativeBacking::Served(_) => {}
-        }
-    }
 }

@@ -11,8 +11,8 @@ const USABLE_BYTES: u64 = (SEGMENT_CHUNKS - 1) * CHUNK_BYTES;
 
 impl<B: Backing> Heap<B> {
     /// Has the backing make room for `bytes` bytes of objects beyond the segments that are in use,
-    /// in one growth, and prepare it for being filled. Nothing in the heap changes: allocations come
-    /// to use it in time. Returns how many bytes are backed.
+    /// in one growth. Nothing in the heap changes: allocations come to use it in time. Returns how
+    /// many bytes are backed.
     ///
     /// # Errors
     /// [`HeapError::OutOfMemory`] beyond the limit, or when there is no room;
@@ -26,15 +26,10 @@ impl<B: Backing> Heap<B> {
             self.segments().checked_add(segments).and_then(|all| all.checked_mul(SEGMENT_BYTES));
         // The last segment of a heap may be shorter than the others.
         let is_too_far = |end: &u64| *end > limit_bytes.next_multiple_of(SEGMENT_BYTES);
-        let before = self.backing.backed_bytes();
         match end.filter(|end| !is_too_far(end)) {
             Some(end) => self.back(end.min(limit_bytes), bytes)?,
             None => return Err(self.limit_reached(bytes)),
         }
-        let backed_bytes = self.backing.backed_bytes();
-        if backed_bytes > before {
-            self.backing.prepare(before, backed_bytes);
-        }
-        Ok(backed_bytes)
+        Ok(self.backing.backed_bytes())
     }
 }

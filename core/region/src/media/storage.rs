@@ -14,6 +14,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
+use holdfast_sys::mapping::{self, NewHugePages};
+
 use crate::media::view::FileView;
 
 /// The steps of which all changes to images, base files and journals are made.
@@ -28,6 +30,11 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// # Errors
     /// `StorageFull` when there is no room.
     fn allocate(&self, file: &File, range: Range<u64>) -> io::Result<()>;
+    /// Allocates what it can of a range of a file in memory as huge pages, and says whether there are
+    /// more to be had. A hint: who relies on the range allocates it afterwards.
+    fn allocate_huge_pages(&self, _file: &File, _range: Range<u64>) -> bool {
+        false
+    }
     /// Whether [`Storage::give_back`] does anything.
     fn can_give_back(&self) -> bool {
         false
@@ -121,6 +128,10 @@ impl Storage for KernelStorage {
 
     fn allocate(&self, file: &File, range: Range<u64>) -> io::Result<()> {
         holdfast_sys::file::allocate(file, range)
+    }
+
+    fn allocate_huge_pages(&self, file: &File, range: Range<u64>) -> bool {
+        matches!(mapping::allocate_huge_pages(file, range), Ok(NewHugePages::All))
     }
 
     fn can_give_back(&self) -> bool {

@@ -442,13 +442,20 @@ impl NameSpace {
         let images = self.places().images(header.medium);
         let temporary = temporary_path(images, &header.name);
         let (path, needed_bytes) = (image_path(images, &header.name), header.backed_bytes);
-        let built = Image::build(
-            self.storage(),
-            temporary.clone(),
-            header,
-            Backing::Allocated,
-            |file, _| fill(file),
-        );
+        // Smaller ones give back what they did not use.
+        let in_huge_pages = header.medium == Medium::Memory
+            && self.places().pool_is_volatile_memory()
+            && !outlives_boot
+            && needed_bytes > rest::REST_BYTES_MAX;
+        let fill = |file: &File, _: &mut Header| {
+            if in_huge_pages {
+                let range = DATA_OFFSET..DATA_OFFSET + needed_bytes;
+                let _ = self.storage().allocate_huge_pages(file, range);
+            }
+            fill(file)
+        };
+        let built =
+            Image::build(self.storage(), temporary.clone(), header, Backing::Allocated, fill);
         let mut image = built.map_err(|error| self.build_error(error, &temporary, needed_bytes))?;
         image.outlives_boot = outlives_boot;
         if outlives_boot && let Err(source) = self.storage().sync(&image.file) {

@@ -181,6 +181,8 @@ pub struct Region {
     /// The backing was found lost by a mapping that is gone.
     lost: bool,
     growth_hint_bytes: u64,
+    /// The kernel has huge pages, as far as is known, and makes them fast enough.
+    has_huge_pages: bool,
     allotment: AllotmentSlot,
     /// The name space that it belongs to.
     names: NameSpace,
@@ -217,6 +219,7 @@ impl Region {
             journal: Arc::new(Mutex::new(JournalSlot::Unread)),
             lost: false,
             growth_hint_bytes: GROWTH_STEP_BYTES,
+            has_huge_pages: true,
             allotment: AllotmentSlot::Unmapped,
             names,
             lock,

@@ -10,11 +10,10 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use holdfast_sys::mapping::{HUGE_PAGE_BYTES, gather_huge_pages, gather_huge_pages_within};
+use holdfast_sys::mapping::gather_huge_pages_within;
 use serde::Serialize;
 
 use crate::error::{RegionError, Result};
-use crate::image::memory::Consistency;
 use crate::media::format::{DATA_OFFSET, FileState};
 use crate::media::medium::Medium;
 use crate::media::rest;
@@ -102,27 +101,14 @@ impl Region {
 
     /// Whether the image is in memory that a reset takes, and this process wrote it.
     fn may_rest(&self) -> bool {
-        !self.is_read_only()
-            && self.medium() == Medium::Memory
-            && self.names.places().pool_is_volatile_memory()
-            && !self.image.outlives_boot
+        !self.is_read_only() && self.is_in_volatile_memory()
     }
 
-    /// Makes the page faults few of a growth that is about to be filled: gathers what was added from
-    /// `from` to `to`, and what a region has from its beginning, into huge pages. Costs what filling
-    /// them with zeros does, which their first stores then do not pay. A kernel that refuses, and a
-    /// region whose image is not in memory, cost speed only.
-    pub fn gather_growth(&self, from: u64, to: u64) {
-        // Smaller regions give back what they did not use; in the mode `atomic` stores go to copies.
-        let is_of_use = to > rest::REST_BYTES_MAX
-            && to <= self.backed_bytes()
-            && self.consistency() == Consistency::Direct;
-        if is_of_use && self.may_rest() {
-            let has_begun = from > rest::REST_BYTES_MAX;
-            let start = if has_begun { from.next_multiple_of(HUGE_PAGE_BYTES as u64) } else { 0 };
-            let bytes = to.saturating_sub(start) as usize;
-            let _ = gather_huge_pages(&self.image.file, DATA_OFFSET + start, bytes);
-        }
+    /// Whether the image is in memory that a reset takes.
+    pub(crate) fn is_in_volatile_memory(&self) -> bool {
+        self.medium() == Medium::Memory
+            && self.names.places().pool_is_volatile_memory()
+            && !self.image.outlives_boot
     }
 
     /// Makes the next sessions' page faults few, as far as it comes in `time`, from the beginning

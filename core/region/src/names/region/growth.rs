@@ -8,13 +8,15 @@
 //!   counted under the lock on the name space.
 //!
 //! A growth that the word allows costs three system calls: one allocates, one maps, one writes the
-//! header. It looks neither for the pool's owner nor for the image's name: it changes nothing but
-//! the file that this process has locked, and a commit looks for both.
+//! header. In memory some more come first, which allocate huge pages. It looks neither for the
+//! pool's owner nor for the image's name: it changes nothing but the file that this process has
+//! locked, and a commit looks for both.
 
 #![forbid(unsafe_code)]
 
 use crate::error::access::AccessError;
 use crate::error::{RegionError, Result};
+use crate::image::memory::Consistency;
 use crate::media::allotment::{Allotment, Shares};
 use crate::media::format::{
     ALLOTMENT_BYTES, ALLOTMENT_OFFSET, DATA_OFFSET, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_BYTES,
@@ -189,16 +191,24 @@ impl Region {
         Ok((left_bytes.min(quota_bytes), given_out_bytes))
     }
 
-    fn allocate(&self, from_bytes: u64, to_bytes: u64) -> Result<()> {
+    fn allocate(&mut self, from_bytes: u64, to_bytes: u64) -> Result<()> {
         let range = DATA_OFFSET + from_bytes..DATA_OFFSET + to_bytes;
-        let allocated = self.names.storage().allocate(&self.image.file, range).and_then(|()| {
+        let storage = self.names.storage();
+        // In the mode `atomic` stores go to copies.
+        let in_huge_pages = self.has_huge_pages
+            && self.is_in_volatile_memory()
+            && self.consistency() == Consistency::Direct;
+        if in_huge_pages {
+            self.has_huge_pages = storage.allocate_huge_pages(&self.image.file, range.clone());
+        }
+        let allocated = storage.allocate(&self.image.file, range.clone()).and_then(|()| {
             // The header must not speak of what a reset can take.
-            if self.image.outlives_boot {
-                self.names.storage().sync(&self.image.file)
-            } else {
-                Ok(())
-            }
+            if self.image.outlives_boot { storage.sync(&self.image.file) } else { Ok(()) }
         });
+        if allocated.is_err() && in_huge_pages {
+            // Others need what was there.
+            let _ = storage.give_back(&self.image.file, range);
+        }
         allocated.map_err(|source| {
             if is_full(&source) {
                 let cause = Some(source.kind());
