@@ -216,16 +216,18 @@ fn with_programs(workspace: &Workspace, options: &[&str]) -> Result<Command> {
 
 /// Files such as a browser's cache has, if they can be had.
 fn cache_files(workspace: &Workspace) -> Option<PathBuf> {
-    let folder = workspace.target.join("cache-files");
+    let folder = workspace.target.join("browser-cache");
     (folder.is_dir() || fetch_cache_files(&folder).is_ok()).then_some(folder)
 }
 
-/// Unpacks documentation of Debian and packages of npm, each into a folder of its own. The folder
-/// gets its name when all is there.
+/// Unpacks documentation, pictures, sound and a video of Debian, and packages of npm, each into a
+/// folder of its own. The folder gets its name when all is there.
 fn fetch_cache_files(folder: &std::path::Path) -> Result<()> {
     const SCRIPT: &str = r#"
         mkdir -p "$1.part"; cd "$1.part"
-        for package in python3.11-doc rust-doc cppreference-doc-en-html; do
+        for package in python3.11-doc rust-doc cppreference-doc-en-html opencv-doc \
+            gnome-backgrounds plasma-workspace-wallpapers wesnoth-1.16-music python-kivy-examples
+        do
             apt-get download "$package" && dpkg-deb -x "$package"_*.deb "$package" && rm "$package"_*.deb
         done
         npm install --no-audit --no-fund --no-save --prefix npm three@0.170.0 @fontsource/roboto@5.1.0

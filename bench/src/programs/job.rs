@@ -14,8 +14,9 @@ use crate::timing::{ms_since, spell_check};
 /// The applet, its heap, and the name whose key opens it.
 const APPLET: &str = "programs";
 const HEAP: &str = "programs";
-/// The image is in memory, and two objects of 64 MB are there while one replaces the other.
-const HEAP_SIZE: &str = "1GiB";
+/// The image is in memory. `compress` keeps 500 MB, what they become, and one object more while it
+/// replaces another.
+const HEAP_SIZE: &str = "1536MiB";
 /// The largest table of `knucleotide` has 512 MiB, and is made from one of 128.
 const MEMORY: &str = "2GiB";
 /// Names that one command line takes.
