@@ -6,10 +6,13 @@
  * commit appends one entry to the journal, which its sum tells from an unfinished one, with one flush. A
  * checkpoint, for which a commit waits only behind 16 MiB of journal, seals the entries, writes their
  * pages home, and begins the journal again, with a flush after each. Opening finds the entries again.
+ * Pages that make the heap longer, if they are many, go home at once, before the entry that has their
+ * numbers and their sum: they are written once instead of twice, with one flush more.
  *
- * Invariants: `image` changes only while the journal is sealed. A sealed entry that does not match
- * its sum is damage; the first one behind the seal that does not match was never committed. An entry
- * counts with all of its pages or not at all. An image that lacks its journal, or bytes that the
+ * Invariants: what the image holds of the heap changes only while the journal is sealed; behind it
+ * there are zeroes, or pages of a commit under way, which the next opening cuts off. A sealed entry
+ * that does not match its sum is damage; the first one behind the seal that does not match was never
+ * committed. An entry counts with all of its pages or not at all. An image that lacks its journal, or bytes that the
  * journal's header counts, is damage, and so is a page that has another sum than was kept of it:
  * nothing is stored on top of that. No buffer grows with a commit but for the numbers of its pages.
  *
@@ -35,9 +38,20 @@ const FIRST = PAGE_SIZE;
 /** Head: magic, generation, number, count of pages; u32 each; length of the heap, sum; u64 each. */
 const HEAD_BYTES = 32;
 const SUM_AT = 24;
+/**
+ * Head of an entry with pages that went home at once: as above; their count, 1 if they were flushed
+ * before it; u32 each; their sum, u64. The numbers of all pages follow, theirs behind the others.
+ */
+const PLACED_MAGIC = 0x344e_5748; // "HWN4"
+const PLACED_HEAD_BYTES = 48;
+const PLACED_COUNT_AT = 32;
+const PLACED_FLUSHED_AT = 36;
+const PLACED_SUM_AT = 40;
 /** Where the header of the heap's first stream is kept, in its folder. */
 const ORIGIN_FILE = "origin";
 const SCRATCH_PAGES = SCRATCH_BYTES / PAGE_SIZE;
+/** Fewer new pages pass through the journal: a flush more would cost more than writing them twice. */
+const PLACED_MIN = SCRATCH_PAGES;
 /**
  * Head of the kept sums: magic, generation of the journal, count; u32 each, 4 bytes of zero, and the
  * sum of all whole pages, u64. The sums, f64 each, follow at 64.
@@ -58,10 +72,17 @@ const JOURNAL_BYTES_MAX = 16 << 20;
 const JOURNAL_BYTES_KEPT = 4 << 20;
 
 interface Entry {
-  /** The numbers of its pages, in their order. */
+  /** The numbers of its pages in the journal, in their order. */
   readonly pages: readonly number[];
   /** Where they begin in the journal. */
   readonly at: number;
+}
+
+/** Pages that went home before their entry. */
+interface Placed {
+  readonly pages: readonly number[];
+  readonly sum: bigint;
+  readonly isFlushed: boolean;
 }
 
 /** The files of this origin. Throws a `FilesRefusedError` where the browser refuses them. */
@@ -94,11 +115,16 @@ export class PageStore implements HeapStore {
   #length = 0;
   /** Bytes of the heap that are at home; the image may have more, as room for what comes. */
   #homeLength = 0;
+  /** Bytes of the image behind which nothing counts: the longest that the heap was since it was home. */
+  #reach = 0;
+  #hasHeader = false;
   #imageBytes = 0;
   /** Of the last entry; 0 before the first one. */
   #lastSum = 0n;
   /** Whether entries may not be on the disk yet. */
   #isUnflushed = false;
+  /** Whether pages that went home before their entries may not be there yet. */
+  #isImageUnflushed = false;
   /** A flush failed, or the store is closed. */
   #ended: string | undefined;
   #isLost = false;
@@ -279,18 +305,86 @@ export class PageStore implements HeapStore {
     if (sorted.length === 0) return 0;
     this.#checkImage();
     if (this.#tail > JOURNAL_BYTES_MAX) this.checkpoint();
-    // Room at home is taken now, while the commit may still fail.
-    this.#reserve(heap.length);
-    const headBytes = headBytesOf(sorted.length);
-    const sum = this.#writeEntry(heap, sorted, headBytes);
+    const [inJournal, atHome] = this.#parted(sorted);
+    const isStrict = durability === "strict";
+    let [headBytes, sum] = [0, 0n];
+    try {
+      // Room at home is taken now, while the commit may still fail.
+      this.#reserve(heap.length);
+      const placed = atHome.length > 0 ? this.#place(heap, atHome, isStrict) : undefined;
+      [headBytes, sum] = this.#writeEntry(heap, inJournal, placed);
+    } catch (error) {
+      if (atHome.length > 0) this.#cutOff();
+      throw error;
+    }
     this.#isUnflushed = true;
-    if (durability === "strict") this.#flush(this.#journal);
+    if (isStrict) this.#flushAll();
     this.#lastSum = sum;
-    this.#entries.push({ pages: sorted, at: this.#tail + headBytes });
-    this.#tail += headBytes + sorted.length * PAGE_SIZE;
+    this.#entries.push({ pages: inJournal, at: this.#tail + headBytes });
+    this.#tail += headBytes + inJournal.length * PAGE_SIZE;
     this.#length = heap.length;
+    this.#reach = Math.max(this.#reach, heap.length);
     this.#onPhase("committed");
     return sorted.length;
+  }
+
+  /** The pages that pass through the journal, and those that go home at once. */
+  #parted(pages: readonly number[]): [inJournal: readonly number[], atHome: readonly number[]] {
+    let first = pages.length;
+    while (first > 0 && pages[first - 1]! * PAGE_SIZE >= this.#reach) first--;
+    if (pages.length - first < PLACED_MIN) return [pages, []];
+    return [pages.slice(0, first), pages.slice(first)];
+  }
+
+  /** Writes pages home that the heap did not have yet. */
+  #place(heap: Uint8Array, pages: readonly number[], isFlushed: boolean): Placed {
+    // An image with bytes, and no header, has lost its journal.
+    if (!this.#hasHeader) this.#writeHeader(this.#generation, 0);
+    this.#isImageUnflushed = true;
+    let sum = 0n;
+    for (const part of parts(pages)) {
+      sum = this.#gather(sum, heap, part);
+      for (const [from, end] of runs(part)) {
+        const run = this.#scratch.bytes.subarray(from * PAGE_SIZE, end * PAGE_SIZE);
+        write(this.#image, run, part[from]! * PAGE_SIZE);
+      }
+    }
+    if (isFlushed) this.#flush(this.#image);
+    return { pages, sum, isFlushed };
+  }
+
+  /** Whether pages that went home before their entry are there. */
+  #isPlaced(pages: readonly number[], expected: bigint): boolean {
+    let sum = 0n;
+    for (const part of parts(pages)) {
+      const bytes = this.#scratch.bytes.subarray(0, part.length * PAGE_SIZE);
+      for (const [from, end] of runs(part)) {
+        const run = bytes.subarray(from * PAGE_SIZE, end * PAGE_SIZE);
+        run.fill(0, this.#image.read(run, { at: part[from]! * PAGE_SIZE }));
+      }
+      sum = this.#scratch.sum(sum, bytes.length);
+    }
+    return sum === expected;
+  }
+
+  /** Puts pages, as many as it takes, into the scratch memory; their sum behind bytes with another. */
+  #gather(sum: bigint, heap: Uint8Array, pages: readonly number[], to = 0): bigint {
+    pages.forEach((page, i) => {
+      const at = page * PAGE_SIZE;
+      this.#scratch.bytes.set(heap.subarray(at, at + PAGE_SIZE), to + i * PAGE_SIZE);
+    });
+    return this.#scratch.sum(sum, to + pages.length * PAGE_SIZE);
+  }
+
+  /** Ends the image where nothing counts any more: zeroes follow when it is longer again. */
+  #cutOff(): void {
+    try {
+      this.#image.truncate(this.#reach);
+      this.#imageBytes = this.#reach;
+    } catch (error) {
+      this.#ended = "a commit failed; close the heap and open it again";
+      throw error;
+    }
   }
 
   /** Throws a `CorruptError` where the image does not match the sums that were taken of it. */
@@ -317,40 +411,43 @@ export class PageStore implements HeapStore {
   }
 
   /** Writes an entry: in one piece where it fits, else its pages before its head; its sum. */
-  #writeEntry(heap: Uint8Array, pages: readonly number[], headBytes: number): bigint {
+  #writeEntry(
+    heap: Uint8Array, pages: readonly number[], placed: Placed | undefined,
+  ): [headBytes: number, sum: bigint] {
     const { bytes, view } = this.#scratch;
+    const headBytes = headBytesOf(pages.length, placed?.pages.length);
     const head = new DataView(new ArrayBuffer(headBytes));
-    [ENTRY_MAGIC, this.#generation, this.#entries.length, pages.length, heap.length]
+    const magic = placed ? PLACED_MAGIC : ENTRY_MAGIC;
+    [magic, this.#generation, this.#entries.length, pages.length, heap.length]
       .forEach((value, i) => head.setUint32(i * 4, value, true));
-    pages.forEach((page, i) => head.setUint32(HEAD_BYTES + i * 4, page, true));
-    const gather = (from: number, end: number, to: number) => {
-      for (let i = from; i < end; i++, to += PAGE_SIZE) {
-        const at = pages[i]! * PAGE_SIZE;
-        bytes.set(heap.subarray(at, at + PAGE_SIZE), to);
-      }
-    };
+    if (placed) {
+      head.setUint32(PLACED_COUNT_AT, placed.pages.length, true);
+      head.setUint32(PLACED_FLUSHED_AT, Number(placed.isFlushed), true);
+      head.setBigUint64(PLACED_SUM_AT, placed.sum, true);
+    }
+    const numbersAt = placed ? PLACED_HEAD_BYTES : HEAD_BYTES;
+    [...pages, ...placed?.pages ?? []]
+      .forEach((page, i) => head.setUint32(numbersAt + i * 4, page, true));
     const size = headBytes + pages.length * PAGE_SIZE;
     if (size <= SCRATCH_BYTES) {
       bytes.set(new Uint8Array(head.buffer));
-      gather(0, pages.length, headBytes);
-      const sum = this.#scratch.sum(this.#lastSum, size);
+      const sum = this.#gather(this.#lastSum, heap, pages, headBytes);
       view.setBigUint64(SUM_AT, sum, true);
       this.#onPhase("written");
       write(this.#journal, bytes.subarray(0, size), this.#tail);
-      return sum;
+      return [headBytes, sum];
     }
     let sum = this.#scratch.sumOf(this.#lastSum, new Uint8Array(head.buffer));
-    for (let from = 0; from < pages.length; from += SCRATCH_PAGES) {
-      const end = Math.min(from + SCRATCH_PAGES, pages.length);
-      gather(from, end, 0);
-      const part = bytes.subarray(0, (end - from) * PAGE_SIZE);
-      sum = this.#scratch.sum(sum, part.length);
-      write(this.#journal, part, this.#tail + headBytes + from * PAGE_SIZE);
+    let at = this.#tail + headBytes;
+    for (const part of parts(pages)) {
+      sum = this.#gather(sum, heap, part);
+      write(this.#journal, bytes.subarray(0, part.length * PAGE_SIZE), at);
+      at += part.length * PAGE_SIZE;
     }
     head.setBigUint64(SUM_AT, sum, true);
     this.#onPhase("written");
     write(this.#journal, new Uint8Array(head.buffer), this.#tail);
-    return sum;
+    return [headBytes, sum];
   }
 
   /** Brings home what the journal has; commits are as durable before. */
@@ -359,7 +456,7 @@ export class PageStore implements HeapStore {
     if (this.#entries.length === 0) return;
     this.#checkImage();
     // A seal that reached the disk before its entries would make damage of them.
-    if (this.#isUnflushed) this.#flush(this.#journal);
+    this.#flushAll();
     this.#writeHeader(this.#generation, this.#entries.length);
     this.#onPhase("sealed");
     this.#goHome();
@@ -442,10 +539,17 @@ export class PageStore implements HeapStore {
     try {
       file.flush();
       if (file === this.#journal) this.#isUnflushed = false;
+      if (file === this.#image) this.#isImageUnflushed = false;
     } catch (error) {
       this.#ended = "a commit failed; close the heap and open it again";
       throw error;
     }
+  }
+
+  /** Has all commits so far on the disk: what went home before its entry first. */
+  #flushAll(): void {
+    if (this.#isImageUnflushed) this.#flush(this.#image);
+    if (this.#isUnflushed) this.#flush(this.#journal);
   }
 
   /**
@@ -455,9 +559,10 @@ export class PageStore implements HeapStore {
   * #journalled(): Generator<{ page: number; bytes: Uint8Array }> {
     const { bytes } = this.#scratch;
     for (const { pages, at } of this.#entries) {
-      for (let first = 0; first < pages.length; first += SCRATCH_PAGES) {
-        const part = pages.slice(first, first + SCRATCH_PAGES);
-        this.#journal.read(bytes.subarray(0, part.length * PAGE_SIZE), { at: at + first * PAGE_SIZE });
+      let from = at;
+      for (const part of parts(pages)) {
+        this.#journal.read(bytes.subarray(0, part.length * PAGE_SIZE), { at: from });
+        from += part.length * PAGE_SIZE;
         for (const [i, page] of part.entries()) {
           yield { page, bytes: bytes.subarray(i * PAGE_SIZE, (i + 1) * PAGE_SIZE) };
         }
@@ -482,14 +587,16 @@ export class PageStore implements HeapStore {
       if (view.getUint32(0, true) !== MAGIC || this.#scratch.sum(0n, PAGE_SIZE) !== sum) {
         throw new CorruptError(DAMAGED);
       }
+      this.#hasHeader = true;
       [this.#generation, sealed] = [view.getUint32(4, true), view.getUint32(8, true)];
-      this.#homeLength = this.#length = view.getUint32(12, true);
+      this.#homeLength = this.#length = this.#reach = view.getUint32(12, true);
       if (this.#imageBytes < this.#homeLength) throw new CorruptError(IMAGE_DAMAGED);
     }
-    while (this.#findEntry()) { /* the next one */ }
+    while (this.#findEntry(sealed)) { /* the next one */ }
     // A tab that died may have left them to the system's caches.
     this.#isUnflushed = this.#entries.length > sealed;
     if (this.#entries.length < sealed) throw new CorruptError(DAMAGED);
+    if (this.#imageBytes > this.#reach && !this.#isReadOnly) this.#cutOff();
     // Entries that came after a checkpoint that failed are sealed with the others.
     if (sealed > 0 && !this.#isReadOnly) this.checkpoint();
   }
@@ -505,18 +612,19 @@ export class PageStore implements HeapStore {
     return true;
   }
 
-  /** Whether there is one more entry. */
-  #findEntry(): boolean {
+  /** Whether there is one more entry, with so many of them sealed. */
+  #findEntry(sealed: number): boolean {
     const left = this.#journal.getSize() - this.#tail;
-    const head = new DataView(new ArrayBuffer(HEAD_BYTES));
+    const head = new DataView(new ArrayBuffer(PLACED_HEAD_BYTES));
     if (left < PAGE_SIZE) return false;
     this.#journal.read(new Uint8Array(head.buffer), { at: this.#tail });
     const word = (at: number) => head.getUint32(at, true);
     const [magic, generation, number, count, length] = [word(0), word(4), word(8), word(12), word(16)];
-    const headBytes = headBytesOf(count);
+    const placedCount = magic === PLACED_MAGIC ? word(PLACED_COUNT_AT) : undefined;
+    const headBytes = headBytesOf(count, placedCount);
     const size = headBytes + count * PAGE_SIZE;
-    if (magic !== ENTRY_MAGIC || generation !== this.#generation || number !== this.#entries.length
-        || size > left) return false;
+    if ((magic !== ENTRY_MAGIC && placedCount === undefined) || generation !== this.#generation
+        || number !== this.#entries.length || size > left) return false;
     const whole = new DataView(new ArrayBuffer(headBytes));
     const headers = new Uint8Array(whole.buffer);
     this.#journal.read(headers, { at: this.#tail });
@@ -529,11 +637,23 @@ export class PageStore implements HeapStore {
       found = this.#scratch.sum(found, part.length);
     }
     if (found !== sum) return false;
+    const numbersAt = placedCount === undefined ? HEAD_BYTES : PLACED_HEAD_BYTES;
+    const pages = Array.from({ length: count + (placedCount ?? 0) },
+      (_, i) => whole.getUint32(numbersAt + i * 4, true));
+    const inJournal = pages.splice(0, count);
+    if (placedCount !== undefined && number >= sealed) {
+      if (!this.#isPlaced(pages, head.getBigUint64(PLACED_SUM_AT, true))) {
+        // Only what was not flushed before its entry may be missing.
+        if (word(PLACED_FLUSHED_AT) === 1) throw new CorruptError(IMAGE_DAMAGED);
+        return false;
+      }
+      this.#isImageUnflushed = true;
+    }
     this.#lastSum = sum;
-    const pages = Array.from({ length: count }, (_, i) => whole.getUint32(HEAD_BYTES + i * 4, true));
-    this.#entries.push({ pages, at: this.#tail + headBytes });
+    this.#entries.push({ pages: inJournal, at: this.#tail + headBytes });
     this.#tail += size;
     this.#length = length;
+    this.#reach = Math.max(this.#reach, length);
     return true;
   }
 
@@ -549,6 +669,7 @@ export class PageStore implements HeapStore {
     view.setBigUint64(HEADER_SUM_AT, this.#scratch.sum(0n, PAGE_SIZE), true);
     write(this.#journal, bytes.subarray(0, HEADER_BYTES), 0);
     this.#flush(this.#journal);
+    this.#hasHeader = true;
   }
 
   /** Writes the pages of a sealed journal home, neighbours in one write, and begins it again. */
@@ -578,7 +699,7 @@ export class PageStore implements HeapStore {
     }
     this.#flush(this.#image);
     this.#onPhase("home");
-    this.#homeLength = this.#length;
+    this.#homeLength = this.#reach = this.#length;
     this.#writeHeader(this.#generation + 1, 0);
     this.#generation += 1;
     [this.#entries, this.#tail, this.#lastSum] = [[], FIRST, 0n];
@@ -611,8 +732,27 @@ function typedError(name: string, error: unknown): unknown {
   }
 }
 
-function headBytesOf(count: number): number {
-  return Math.ceil((HEAD_BYTES + count * 4) / PAGE_SIZE) * PAGE_SIZE;
+/** Of an entry with so many pages in the journal, and so many that went home, if it is for any. */
+function headBytesOf(count: number, placedCount?: number): number {
+  const bytes = placedCount === undefined
+    ? HEAD_BYTES + count * 4
+    : PLACED_HEAD_BYTES + (count + placedCount) * 4;
+  return Math.ceil(bytes / PAGE_SIZE) * PAGE_SIZE;
+}
+
+/** The pages, as many at once as the scratch memory takes. */
+function* parts(pages: readonly number[]): Generator<readonly number[]> {
+  for (let at = 0; at < pages.length; at += SCRATCH_PAGES) yield pages.slice(at, at + SCRATCH_PAGES);
+}
+
+/** From which index on and up to which pages are neighbours. */
+function* runs(pages: readonly number[]): Generator<[from: number, end: number]> {
+  for (let from = 0; from < pages.length; ) {
+    let end = from + 1;
+    while (end < pages.length && pages[end] === pages[end - 1]! + 1) end++;
+    yield [from, end];
+    from = end;
+  }
 }
 
 function truncate(file: FileSystemSyncAccessHandle, length: number): void {

@@ -89,6 +89,22 @@ test("so does one that is killed in a commit that is written in several pieces",
   }
 });
 
+// Guarantee: web/kill
+test("so does one whose pages make the heap longer, and go home before it", async () => {
+  for (const phase of PHASES) {
+    const first = await tab();
+    await first.step("removeHeap", { name: "large" });
+    assert.deepEqual(await first.step("stallLarge", { value: 7, phase }), [0], `before ${phase}`);
+    await new Promise((done) => setTimeout(done, 700));
+    await kill();
+    const { step } = await tab();
+    const isThere = phase !== "written";
+    assert.deepEqual(await step("stallLarge", {}), [isThere ? 7 : 0], `behind ${phase}`);
+    // Nothing that was under way counts later.
+    assert.deepEqual(await step("commitFirst", { value: 8 }), [8, isThere ? 7 : 0], `behind ${phase}`);
+  }
+});
+
 // Guarantee: web/commit
 test("an entry that lies behind a torn one never comes back", async () => {
   const { step } = await tab();
@@ -144,6 +160,30 @@ test("a commit that is larger than what JavaScript may allocate goes home, and i
   // Some pages in the journal, and more than 15 MiB in a row.
   assert.deepEqual(await step("numbers", { name: "wide", count: 8_000_000, write: true }), [8_000_000, true]);
   assert.deepEqual(await step("numbers", { name: "wide" }), [8_000_000, true]);
+});
+
+// Guarantee: web/commit
+test("many new pages are written once, before their entry, and count with it", async () => {
+  const { step } = await tab();
+  const length = 700 * 4096;
+  assert.deepEqual(await step("placeMany", { value: 5 }),
+    ["header", "journal", "pages", "image", "head", "journal"]);
+  assert.deepEqual(await step("long"), [length, [5]]);
+  // What was flushed before its entry is there, or damaged.
+  await step("damage", { heap: "long", file: "image", at: 600 * 4096 });
+  assert.equal(await step("long"), "CorruptError");
+  await step("damage", { heap: "long", file: "image", at: 600 * 4096 });
+  assert.deepEqual(await step("long"), [length, [5]]);
+  await step("removeHeap", { name: "long" });
+  // What was not, a power cut may have taken: then the commit was none, and leaves nothing.
+  assert.deepEqual(await step("placeMany", { value: 5, durability: "relaxed" }),
+    ["header", "journal", "pages", "head"]);
+  await step("damage", { heap: "long", file: "image", at: 600 * 4096 });
+  assert.deepEqual(await step("long"), [0, [0]]);
+  await step("removeHeap", { name: "long" });
+  // Nor does one that found no room.
+  assert.equal(await step("placeInVain", { value: 6 }), "QuotaError");
+  assert.deepEqual(await step("long"), [length, [6, 0]]);
 });
 
 // Guarantee: web/names

@@ -120,6 +120,72 @@ const steps = {
     stalling.commit(large, Array.from({ length: LARGE / PAGE_SIZE }, (_, i) => i));
     stalling.checkpoint();
   },
+  /** A first commit of many pages to the heap `long`: where what was written and flushed, in order. */
+  async placeMany({ value, durability }) {
+    const { write, flush } = FileSystemSyncAccessHandle.prototype;
+    const long = new Uint8Array(LARGE).fill(value);
+    const store = await PageStore.open("long", { size: LARGE });
+    const done = [];
+    const note = (what) => done.at(-1) === what || done.push(what);
+    // Only the image is longer than a page by then.
+    const isImage = (file) => file.getSize() === LARGE;
+    FileSystemSyncAccessHandle.prototype.write = function (bytes, at) {
+      note(isImage(this) ? "pages" : bytes.length === 24 ? "header" : "head");
+      return write.call(this, bytes, at);
+    };
+    FileSystemSyncAccessHandle.prototype.flush = function () {
+      note(isImage(this) ? "image" : "journal");
+      return flush.call(this);
+    };
+    try {
+      store.commit(long, Array.from({ length: LARGE / PAGE_SIZE }, (_, i) => i), durability);
+    } finally {
+      Object.assign(FileSystemSyncAccessHandle.prototype, { write, flush });
+      store.abandon();
+    }
+    return done;
+  },
+  /** As `placeMany`, with no room left behind the pages; then a commit of one page, the first. */
+  async placeInVain({ value }) {
+    const { write } = FileSystemSyncAccessHandle.prototype;
+    const long = new Uint8Array(LARGE).fill(value);
+    const store = await PageStore.open("long", { size: LARGE });
+    FileSystemSyncAccessHandle.prototype.write = function (bytes, at) {
+      if (this.getSize() !== LARGE && bytes.length !== 24) {
+        throw new DOMException("the disk is full", "QuotaExceededError");
+      }
+      return write.call(this, bytes, at);
+    };
+    let failure;
+    try {
+      store.commit(long, Array.from({ length: LARGE / PAGE_SIZE }, (_, i) => i));
+    } catch (error) {
+      failure = error.name;
+    }
+    FileSystemSyncAccessHandle.prototype.write = write;
+    store.commit(long, [0]);
+    store.abandon();
+    return failure;
+  },
+  /** What the heap `long` has: its length, and the values of its pages. */
+  async long() {
+    const store = await PageStore.open("long", { size: LARGE });
+    const long = new Uint8Array(LARGE);
+    store.read(long);
+    store.abandon();
+    return [store.length,
+      [...new Set(Array.from({ length: LARGE / PAGE_SIZE }, (_, i) => long[i * PAGE_SIZE]))]];
+  },
+  /** Commits the first page of a heap that is to be as long as `large` is; the values of all pages. */
+  async commitFirst({ value }) {
+    const large = new Uint8Array(LARGE).fill(value);
+    const store = await PageStore.open("large", { size: LARGE });
+    store.commit(large, [0]);
+    store.read(large);
+    store.close();
+    return [...new Set(Array.from({ length: LARGE / PAGE_SIZE }, (_, i) => large[i * PAGE_SIZE]))];
+  },
+  removeHeap: ({ name }) => removeHeap(name),
   /** Commits one page after the other, of which each has its own value; what a fresh handle reads. */
   async commitOneByOne({ count }) {
     for (let i = 0; i < count; i++) {
