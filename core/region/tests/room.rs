@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,7 +13,9 @@ use std::time::{Duration, Instant};
 use common::faulty::Fault;
 use common::small::SmallPool;
 use common::{Home, MIB, key, named, number, open_atomic, store, store_number};
-use holdfast_region::{NameSpace, Opened, Region, RegionError, RegionState};
+use holdfast_region::{
+    KernelStorage, NameSpace, Opened, Region, RegionError, RegionState, Storage,
+};
 
 const POOL_BYTES: u64 = 22 * MIB;
 const STEPS_MAX: usize = 400;
@@ -91,6 +94,29 @@ fn growth_and_publication_make_room() {
     for (name, value) in [("one", 1), ("two", 2), ("words", 3)] {
         assert_eq!(found(&names, name).1, value);
     }
+}
+
+/// A refused growth takes nothing of the pool, also where parts of it were there before the refusal,
+/// and what a writer had allocated when it was killed goes back at the next opening.
+///
+/// Guarantee: heap/room
+#[test]
+fn growth_that_did_not_come_through_takes_no_room() {
+    let (home, storage, names) = full(Fault::Dead);
+    let mut region = names.create(&named("words"), &key(), 64 * MIB).unwrap();
+    region.grow(8 * MIB).unwrap();
+    store_number(&mut region, 3);
+    let length = || home.image("words").metadata().unwrap().len();
+    let (before, used_bytes) = (length(), storage.used_bytes());
+    assert!(matches!(region.grow(64 * MIB), Err(RegionError::NoRoom { .. })));
+    assert_eq!((length(), storage.used_bytes()), (before, used_bytes));
+    region.grow(12 * MIB).unwrap();
+    let before = length();
+    drop(region);
+    let image = File::options().write(true).open(home.image("words")).unwrap();
+    KernelStorage.allocate(&image, before..before + 8 * MIB).unwrap();
+    assert_eq!(found(&names, "words"), (Opened::WarmAfterCrash, 3));
+    assert_eq!(length(), before);
 }
 
 /// Guarantee: heap/room

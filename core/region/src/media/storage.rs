@@ -30,8 +30,8 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// # Errors
     /// `StorageFull` when there is no room.
     fn allocate(&self, file: &File, range: Range<u64>) -> io::Result<()>;
-    /// Allocates what it can of a range of a file in memory as huge pages, and says whether there are
-    /// more to be had. A hint: who relies on the range allocates it afterwards.
+    /// Allocates what it can of a range of a file in memory as huge pages, and says whether to try
+    /// again with another range. A hint: who relies on the range allocates it afterwards.
     fn allocate_huge_pages(&self, _file: &File, _range: Range<u64>) -> bool {
         false
     }
@@ -131,7 +131,11 @@ impl Storage for KernelStorage {
     }
 
     fn allocate_huge_pages(&self, file: &File, range: Range<u64>) -> bool {
-        matches!(mapping::allocate_huge_pages(file, range), Ok(NewHugePages::All))
+        match mapping::allocate_huge_pages(file, range) {
+            Ok(made) => made == NewHugePages::All,
+            // Room may be made, and what is locked for a moment is let go.
+            Err(error) => is_full(&error) || error.kind() == io::ErrorKind::WouldBlock,
+        }
     }
 
     fn can_give_back(&self) -> bool {

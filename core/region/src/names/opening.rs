@@ -306,12 +306,16 @@ impl NameSpace {
         let backed_bytes = if image.slot_damaged {
             let backed_bytes =
                 image.backed_bytes_by_length().map_err(RegionError::io("examine", &image.path))?;
-            // Costs nothing where it is allocated, as it should be.
-            let allocated =
-                self.storage().allocate(&image.file, DATA_OFFSET..DATA_OFFSET + backed_bytes);
-            allocated.map_err(RegionError::io("allocate", &image.path))?;
+            // Costs little where it is allocated, as it should be.
+            self.with_room(|| {
+                let range = DATA_OFFSET..DATA_OFFSET + backed_bytes;
+                self.storage().allocate(&image.file, range).map_err(|source| {
+                    self.rest_error(source, &image.path, image.header.medium, backed_bytes)
+                })
+            })?;
             backed_bytes
         } else {
+            self.cut_off_growth(&image).map_err(RegionError::io("shorten", &image.path))?;
             image.header.backed_bytes
         };
         if opened != Opened::Warm
@@ -332,6 +336,15 @@ impl NameSpace {
         });
         written.map_err(RegionError::io("write the header of", &image.path))?;
         Ok((image, opened))
+    }
+
+    /// Gives back what a writer allocated that was killed before the header spoke of it.
+    fn cut_off_growth(&self, image: &Image) -> std::io::Result<()> {
+        let end = image.header.file_bytes();
+        if image.file.metadata()?.len() > end {
+            self.storage().set_len(&image.file, end)?;
+        }
+        Ok(())
     }
 
     fn how_opened(&self, image: &Image) -> Opened {

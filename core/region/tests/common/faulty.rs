@@ -101,6 +101,17 @@ impl Storage for FaultyStorage {
         KernelStorage.allocate(file, range)
     }
 
+    fn allocate_huge_pages(&self, file: &File, range: Range<u64>) -> bool {
+        // A hint that fails is no error: the step after it has that.
+        let is_counted = matches!(self.fault, Fault::Dead | Fault::Hang);
+        if is_counted && self.step("allocate_huge_pages").is_err() {
+            return false;
+        }
+        KernelStorage.allocate_huge_pages(file, range);
+        // Whatever the kernel says of its speed: what is done next must depend on no time.
+        true
+    }
+
     fn set_len(&self, file: &File, len_bytes: u64) -> io::Result<()> {
         self.step("set_len")?;
         KernelStorage.set_len(file, len_bytes)

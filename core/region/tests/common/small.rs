@@ -11,6 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_region::{FileView, Storage};
+use holdfast_sys::mapping::HUGE_PAGE_BYTES;
 
 use crate::common::faulty::{Fault, FaultyStorage};
 
@@ -83,6 +84,23 @@ impl Storage for SmallPool {
 
     fn allocate(&self, file: &File, range: Range<u64>) -> io::Result<()> {
         self.bounded(file, || self.faulty.allocate(file, range))
+    }
+
+    fn allocate_huge_pages(&self, file: &File, range: Range<u64>) -> bool {
+        // One after the other, and what there was room for stays.
+        let pages = range.clone().step_by(HUGE_PAGE_BYTES);
+        let mut made = pages.map(|start| {
+            let end = range.end.min(start + HUGE_PAGE_BYTES as u64);
+            self.bounded(file, || match self.faulty.allocate_huge_pages(file, start..end) {
+                true => Ok(()),
+                false => Err(io::ErrorKind::Other.into()),
+            })
+        });
+        // Room may be made.
+        match made.find(Result::is_err) {
+            Some(Err(error)) => error.kind() != io::ErrorKind::Other,
+            _ => true,
+        }
     }
 
     fn set_len(&self, file: &File, len_bytes: u64) -> io::Result<()> {

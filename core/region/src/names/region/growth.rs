@@ -22,6 +22,7 @@ use crate::media::format::{
     ALLOTMENT_BYTES, ALLOTMENT_OFFSET, DATA_OFFSET, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_BYTES,
     LIMIT_UNIT_BYTES,
 };
+use crate::media::rest::REST_BYTES_MAX;
 use crate::media::storage::is_full;
 use crate::names::namespace::NameSpace;
 use crate::names::region::{AllotmentSlot, Holder, Region, Session};
@@ -194,8 +195,9 @@ impl Region {
     fn allocate(&mut self, from_bytes: u64, to_bytes: u64) -> Result<()> {
         let range = DATA_OFFSET + from_bytes..DATA_OFFSET + to_bytes;
         let storage = self.names.storage();
-        // In the mode `atomic` stores go to copies.
+        // A smaller region gives back what it did not use; in the mode `atomic` stores go to copies.
         let in_huge_pages = self.has_huge_pages
+            && to_bytes > REST_BYTES_MAX
             && self.is_in_volatile_memory()
             && self.consistency() == Consistency::Direct;
         if in_huge_pages {
@@ -206,8 +208,9 @@ impl Region {
             if self.image.outlives_boot { storage.sync(&self.image.file) } else { Ok(()) }
         });
         if allocated.is_err() && in_huge_pages {
-            // Others need what was there.
-            let _ = storage.give_back(&self.image.file, range);
+            // Others need it, and the file must not be longer than what is backed. What stays all the
+            // same, the next open cuts off.
+            let _ = storage.set_len(&self.image.file, range.start);
         }
         allocated.map_err(|source| {
             if is_full(&source) {
