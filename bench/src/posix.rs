@@ -110,6 +110,15 @@ impl Values {
                 self.push(format!("{case}_{}_{what}", platform.kind), value, unit);
             }
         }
+        let of = |kind| matrix.platforms.iter().find(|platform| platform.kind == kind);
+        if let (Some(memory), Some(disk)) = (of("tmpfs"), of("ext4")) {
+            for (call, us) in us_per_call(memory) {
+                if let Some((_, disk_us)) = us_per_call(disk).find(|(name, _)| *name == call) {
+                    let key = format!("{case}_call_{call}_tmpfs_vs_ext4");
+                    self.push(key, us / disk_us, "x");
+                }
+            }
+        }
         for note in matrix.notes.iter().filter(|note| !note.starts_with(FEW_RUNS)) {
             outcome.note(format!("{case}: {note}"));
         }
@@ -148,8 +157,19 @@ fn of_platform(platform: &Platform) -> Vec<(String, f64, &'static str)> {
         values
             .extend(shares.map(|(of, share)| (format!("call_{}_{of}_pct", call.name), share, "%")));
     }
+    values.extend(us_per_call(platform).map(|(call, us)| (format!("call_{call}_us"), us, "us")));
     values.extend(shares(platform).into_iter().map(|(what, share)| (what, share, "%")));
     values
+}
+
+/// What a call of each name takes on average, without sleep: microseconds.
+fn us_per_call(platform: &Platform) -> impl Iterator<Item = (&str, f64)> {
+    let total = &platform.side.total;
+    platform.calls.iter().filter_map(move |call| {
+        let calls = call.calls_percent * total.calls.value;
+        let us = call.awake_percent * total.awake_ns.value / calls / 1e3;
+        (us > 0.0 && us.is_finite()).then_some((call.name.as_str(), us))
+    })
 }
 
 /// Shares of the classes and of their parts, in percent: of calls, of time, and of time without

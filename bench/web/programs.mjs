@@ -7,7 +7,7 @@ import { File, PreopenDirectory, SyncOPFSFile,
 } from "/node_modules/@bjorn3/browser_wasi_shim/dist/index.js";
 
 const MIB = 2 ** 20;
-const LIMIT = 1024 * MIB;
+const LIMIT = 1536 * MIB;
 /** Names that one command line takes; and files that are fetched at once. */
 const NAMES = 1000, AT_ONCE = 50;
 /** What WASI's program finds its files below. */

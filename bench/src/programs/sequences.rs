@@ -60,7 +60,7 @@ const KNUCLEOTIDE: Job = Job {
     name: "knucleotide",
     arguments: &["knucleotide", INPUT],
     storages: &[Storage::Posix, Storage::Stdio, Storage::Heap, Storage::Ideal],
-    sandboxes: &[Sandbox::Wasm, Sandbox::Native],
+    sandboxes: &Sandbox::ALL,
     vs_posix: None,
     has_output: false,
     new_heap: false,
@@ -68,12 +68,10 @@ const KNUCLEOTIDE: Job = Job {
 
 /// How long the same 64 MB take in a heap depends on the memory that the object gets, by a factor of
 /// 17 (AMD EPYC, native and WebAssembly alike; milliseconds, page faults of the process):
-/// - 36, 16,300: new memory. `fallocate` clears it within the time, and each page of 4 KiB faults.
+/// - 37, 16,300: new memory in small pages, where the kernel has no huge ones.
 /// - 22, 16,100: free memory of the heap in small pages: each of them faults.
-/// - 2, 700 to 1,000: free memory in huge pages. A close that writes the heap's base has the kernel
-///   gather them (`Region::close`), from the heap's beginning on for as long as a quarter of the
-///   commit takes, so in one heap the two places that an object and its successor have in turns can
-///   be one of these and one of those.
+/// - 7, 610: new memory in huge pages, which are cleared within the time.
+/// - 2, 700 to 1,000: free memory in huge pages.
 ///
 /// Ordinary memory is always new: 22 and 16,050, cleared as it faults; and so are the pages of a
 /// file, which is cut to nothing before it is written. So what counts as `write512` and `first` is
@@ -88,9 +86,8 @@ pub(super) fn write512(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     over_and_over(&ground, rounds, outcome)
 }
 
-/// `write512` in a heap that has had the object twice: it gets the memory of the first one, which
-/// the second one's process gathered when it closed the heap, on a busy machine not all of it. The
-/// page faults say how much.
+/// `write512` in a heap that has had the object twice: it gets the memory of the first one. The page
+/// faults say how much of that is in huge pages.
 fn kept_heap(ground: &Ground, rounds: usize, outcome: &mut Outcome) -> io::Result<()> {
     const PEERS: [Storage; 2] = [Storage::Posix, Storage::Ideal];
     let files = ground.files();
@@ -274,6 +271,11 @@ fn report(job: Job, sandbox: Sandbox, values: &Values, outcome: &mut Outcome) {
     add(format!("{name}_vs_mmap{suffix}"), heap_against(Storage::Mapped), "x", None);
     let ceiling = ratio(&values.ms, Storage::Heap, Storage::Ideal);
     add(format!("{name}_vs_ideal{suffix}"), ceiling, "x", Some(Goal::AtMost(1.05)));
+    for peer in [Storage::Posix, Storage::Stdio] {
+        let left = ratio(&values.ms, Storage::Ideal, peer);
+        let share_pct = left.map(|series| series.map(|share| (1.0 - share) * 100.0));
+        add(format!("{name}_{}_io_pct{suffix}", peer.name()), share_pct, "%", None);
+    }
     let whole = ratio(&values.run_ms, Storage::Posix, Storage::Heap);
     add(format!("{name}_run_vs_posix{suffix}"), whole, "x", None);
     if !job.has_output && is_sandboxed {
