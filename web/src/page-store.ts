@@ -28,6 +28,7 @@ import { checkedLimit, checkedName, checkedPages, checkedSize, type Durability, 
 } from "./store.js";
 
 const DAMAGED = "the journal of the heap is damaged; restore the heap from an export";
+const CUT_OFF = "stored bytes of the heap are missing or damaged; remove the heap and import an export";
 const MAGIC = 0x334a_5748; // "HWJ3"
 const ENTRY_MAGIC = 0x334e_5748; // "HWN3"
 /** Header: magic, generation, sealed entries, bytes at home; u32 each; and the sum of these, u64. */
@@ -52,6 +53,8 @@ const ORIGIN_FILE = "origin";
 const SCRATCH_PAGES = SCRATCH_BYTES / PAGE_SIZE;
 /** Fewer new pages pass through the journal: a flush more would cost more than writing them twice. */
 const PLACED_MIN = SCRATCH_PAGES;
+/** Fewer of them in a row, on average, take more writes than in the journal. */
+const PLACED_RUN_MIN = 16;
 /**
  * Head of the kept sums: magic, generation of the journal, count; u32 each, 4 bytes of zero, and the
  * sum of all whole pages, u64. The sums, f64 each, follow at 64.
@@ -284,7 +287,8 @@ export class PageStore implements HeapStore {
   /** Reads as much of the beginning as `head` takes, a page at most; what is not stored is zero. */
   readHead(head: Uint8Array): void {
     const first = new Uint8Array(PAGE_SIZE);
-    this.#image.read(first, { at: 0 });
+    // What an unfinished commit left is none of it.
+    if (this.#length > 0) this.#image.read(first, { at: 0 });
     for (const { pages, at } of this.#entries) {
       const index = pages.indexOf(0);
       if (index >= 0) this.#journal.read(first, { at: at + index * PAGE_SIZE });
@@ -304,9 +308,10 @@ export class PageStore implements HeapStore {
     const sorted = checkedPages(heap, pages, this.#size);
     if (sorted.length === 0) return 0;
     this.#checkImage();
-    if (this.#tail > JOURNAL_BYTES_MAX) this.checkpoint();
-    const [inJournal, atHome] = this.#parted(sorted);
     const isStrict = durability === "strict";
+    // Of an entry that was not flushed its pages may be missing: none that was may stand behind it.
+    if (this.#tail > JOURNAL_BYTES_MAX || (isStrict && this.#isImageUnflushed)) this.checkpoint();
+    const [inJournal, atHome] = this.#parted(sorted);
     let [headBytes, sum] = [0, 0n];
     try {
       // Room at home is taken now, while the commit may still fail.
@@ -332,8 +337,9 @@ export class PageStore implements HeapStore {
   #parted(pages: readonly number[]): [inJournal: readonly number[], atHome: readonly number[]] {
     let first = pages.length;
     while (first > 0 && pages[first - 1]! * PAGE_SIZE >= this.#reach) first--;
-    if (pages.length - first < PLACED_MIN) return [pages, []];
-    return [pages.slice(0, first), pages.slice(first)];
+    const atHome = pages.slice(first);
+    const isFew = atHome.length < Math.max(PLACED_MIN, [...runs(atHome)].length * PLACED_RUN_MIN);
+    return isFew ? [pages, []] : [pages.slice(0, first), atHome];
   }
 
   /** Writes pages home that the heap did not have yet. */
@@ -378,9 +384,12 @@ export class PageStore implements HeapStore {
 
   /** Ends the image where nothing counts any more: zeroes follow when it is longer again. */
   #cutOff(): void {
+    if (this.#imageBytes <= this.#reach) return;
     try {
       this.#image.truncate(this.#reach);
       this.#imageBytes = this.#reach;
+      // Before an entry says that it is longer: what was there must not come back.
+      this.#image.flush();
     } catch (error) {
       this.#ended = "a commit failed; close the heap and open it again";
       throw error;
@@ -580,7 +589,7 @@ export class PageStore implements HeapStore {
     const hasHeader = found === HEADER_BYTES
       && bytes.subarray(0, HEADER_BYTES).some((byte) => byte !== 0);
     // Without one, nothing was ever brought home.
-    if (!hasHeader && !this.#isImageEmpty()) throw new CorruptError(IMAGE_DAMAGED);
+    if (!hasHeader && !this.#isImageEmpty()) throw new CorruptError(CUT_OFF);
     if (hasHeader) {
       const sum = view.getBigUint64(HEADER_SUM_AT, true);
       view.setBigUint64(HEADER_SUM_AT, 0n, true);
@@ -590,13 +599,13 @@ export class PageStore implements HeapStore {
       this.#hasHeader = true;
       [this.#generation, sealed] = [view.getUint32(4, true), view.getUint32(8, true)];
       this.#homeLength = this.#length = this.#reach = view.getUint32(12, true);
-      if (this.#imageBytes < this.#homeLength) throw new CorruptError(IMAGE_DAMAGED);
+      if (this.#imageBytes < this.#homeLength) throw new CorruptError(CUT_OFF);
     }
     while (this.#findEntry(sealed)) { /* the next one */ }
     // A tab that died may have left them to the system's caches.
     this.#isUnflushed = this.#entries.length > sealed;
     if (this.#entries.length < sealed) throw new CorruptError(DAMAGED);
-    if (this.#imageBytes > this.#reach && !this.#isReadOnly) this.#cutOff();
+    if (!this.#isReadOnly) this.#cutOff();
     // Entries that came after a checkpoint that failed are sealed with the others.
     if (sealed > 0 && !this.#isReadOnly) this.checkpoint();
   }
@@ -641,10 +650,12 @@ export class PageStore implements HeapStore {
     const pages = Array.from({ length: count + (placedCount ?? 0) },
       (_, i) => whole.getUint32(numbersAt + i * 4, true));
     const inJournal = pages.splice(0, count);
+    const home = ((pages.at(-1) ?? -1) + 1) * PAGE_SIZE;
+    if (number < sealed && home > this.#imageBytes) throw new CorruptError(CUT_OFF);
     if (placedCount !== undefined && number >= sealed) {
       if (!this.#isPlaced(pages, head.getBigUint64(PLACED_SUM_AT, true))) {
         // Only what was not flushed before its entry may be missing.
-        if (word(PLACED_FLUSHED_AT) === 1) throw new CorruptError(IMAGE_DAMAGED);
+        if (word(PLACED_FLUSHED_AT) === 1) throw new CorruptError(CUT_OFF);
         return false;
       }
       this.#isImageUnflushed = true;
@@ -699,9 +710,11 @@ export class PageStore implements HeapStore {
     }
     this.#flush(this.#image);
     this.#onPhase("home");
-    this.#homeLength = this.#reach = this.#length;
+    this.#homeLength = this.#length;
     this.#writeHeader(this.#generation + 1, 0);
     this.#generation += 1;
+    this.#reach = this.#length;
+    this.#cutOff();
     [this.#entries, this.#tail, this.#lastSum] = [[], FIRST, 0n];
     this.#shorten(JOURNAL_BYTES_MAX);
     this.#onPhase("reset");

@@ -5,7 +5,7 @@ export const PAGE_SIZE = 4096;
 
 /**
  * The steps of commits and checkpoints, each named after what was just done: `written` (of a commit of
- * more than 1 MiB the pages without their head, of others nothing), `committed`, `sealed`, `home`,
+ * more than 1 MiB the pages without their head, wherever they go; of others nothing), `committed`, `sealed`, `home`,
  * `reset`.
  */
 export type Phase = "written" | "committed" | "sealed" | "home" | "reset";
@@ -81,8 +81,8 @@ control characters, best of letters, digits, dots, hyphens and underscores, as \
 
 /** Throws a `RangeError` for a size that no heap has. */
 export function checkedSize(size: number): void {
-  if (!(size > 0) || size % PAGE_SIZE !== 0) {
-    throw new RangeError(`heap size must be a positive multiple of ${PAGE_SIZE} bytes`);
+  if (!(size > 0) || size % PAGE_SIZE !== 0 || size >= 2 ** 32) {
+    throw new RangeError(`heap size must be a positive multiple of ${PAGE_SIZE} bytes, below 4 GiB`);
   }
 }
 

@@ -181,6 +181,20 @@ test("many new pages are written once, before their entry, and count with it", a
   await step("damage", { heap: "long", file: "image", at: 600 * 4096 });
   assert.deepEqual(await step("long"), [0, [0]]);
   await step("removeHeap", { name: "long" });
+  // No strict commit stands behind such a one, to be lost with it.
+  await step("placeMany", { value: 5, durability: "relaxed" });
+  await step("commitFirstOfLong", { value: 9 });
+  await step("damage", { heap: "long", file: "image", at: 600 * 4096 });
+  assert.deepEqual(await step("long"), [length, [9, 5, 4]]);
+  await step("removeHeap", { name: "long" });
+  assert.deepEqual(await step("growInSteps", { durability: "relaxed" }), [true, "as if killed", true]);
+  await step("removeHeap", { name: "long" });
+  assert.deepEqual(await step("growInSteps", { durability: "strict" }), [true, "as if killed", true]);
+  await step("removeHeap", { name: "long" });
+  assert.equal((await step("placeMany", { value: 5 })).length, 6);
+  await step("cut", { heap: "long", file: "image", bytes: 600 * 4096 });
+  assert.equal(await step("long"), "CorruptError");
+  await step("removeHeap", { name: "long" });
   // Nor does one that found no room.
   assert.equal(await step("placeInVain", { value: 6 }), "QuotaError");
   assert.deepEqual(await step("long"), [length, [6, 0]]);

@@ -167,6 +167,50 @@ const steps = {
     store.abandon();
     return failure;
   },
+  /**
+   * Commits of both kinds to the heap `long`; whether it is whole when it is opened again, and again
+   * when a checkpoint ended before it was done.
+   */
+  async growInSteps({ durability }) {
+    const long = new Uint8Array(LARGE);
+    const from = (first, end) => Array.from({ length: end - first }, (_, i) => first + i);
+    const opened = (onPhase) => PageStore.open("long", { size: LARGE, onPhase });
+    let store = await opened();
+    const put = (value, pages, count, durability) => {
+      pages.forEach((page) => long.fill(value, page * PAGE_SIZE, (page + 1) * PAGE_SIZE));
+      store.commit(long.subarray(0, count * PAGE_SIZE), pages, durability);
+    };
+    const isWhole = () => {
+      const read = new Uint8Array(LARGE);
+      store.read(read);
+      return read.every((byte, at) => byte === long[at]);
+    };
+    put(1, from(0, 300), 300, durability);
+    put(2, [10, ...from(300, 700)], 700);
+    put(3, [600], 700);
+    const found = [];
+    for (const ends of [true, false]) {
+      store.abandon();
+      store = await opened((phase) => {
+        if (ends && phase === "home") throw new Error("as if killed");
+      });
+      found.push(isWhole());
+      if (!ends) continue;
+      try {
+        store.checkpoint();
+      } catch (error) {
+        found.push(error.message);
+      }
+    }
+    store.close();
+    return found;
+  },
+  /** A commit of the first page of the heap `long`. */
+  async commitFirstOfLong({ value }) {
+    const store = await PageStore.open("long", { size: LARGE });
+    store.commit(new Uint8Array(LARGE).fill(value), [0]);
+    store.abandon();
+  },
   /** What the heap `long` has: its length, and the values of its pages. */
   async long() {
     const store = await PageStore.open("long", { size: LARGE });
@@ -185,7 +229,6 @@ const steps = {
     store.close();
     return [...new Set(Array.from({ length: LARGE / PAGE_SIZE }, (_, i) => large[i * PAGE_SIZE]))];
   },
-  removeHeap: ({ name }) => removeHeap(name),
   /** Commits one page after the other, of which each has its own value; what a fresh handle reads. */
   async commitOneByOne({ count }) {
     for (let i = 0; i < count; i++) {
