@@ -48,6 +48,11 @@ impl Device {
     /// Makes it below a directory; the text says why there is none where the machine does not allow
     /// it.
     pub(crate) fn new(directory: &Path) -> io::Result<Result<Device, String>> {
+        Device::with_bytes(directory, DEVICE_BYTES)
+    }
+
+    /// The same with another size.
+    pub(crate) fn with_bytes(directory: &Path, bytes: u64) -> io::Result<Result<Device, String>> {
         if !rustix::process::geteuid().is_root() {
             return Ok(Err("loop devices and mounts need root".to_owned()));
         }
@@ -56,7 +61,7 @@ impl Device {
             return Ok(Err(format!("no mount name space can be made ({error})")));
         }
         let (image, mount) = (directory.join("device"), directory.join("mount"));
-        File::create(&image)?.set_len(DEVICE_BYTES)?;
+        File::create(&image)?.set_len(bytes)?;
         DirBuilder::new().mode(0o700).create(&mount)?;
         // Tables are written now rather than behind the back of the measurement.
         let options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
