@@ -313,26 +313,19 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// What is gathered between two looks at the clock: some milliseconds' work.
 const GATHERED_AT_ONCE: usize = 8 * HUGE_PAGE_BYTES;
 
-/// Gathers the pages of a file in memory (tmpfs) into huge ones, `len` bytes from `offset`, which
-/// must be a multiple of [`HUGE_PAGE_BYTES`]; a rest that fills no huge page stays as it is. A
-/// process that maps the file at an address of that alignment then takes one fault instead of 512,
-/// and misses the TLB less often. The kernel does this on request whatever its setting for shared
-/// memory says, except `deny`.
+/// Gathers the pages of a file in memory (tmpfs) into huge ones, from `offset` on for as long as
+/// `time`, and says how many bytes it came to. `offset` must be a multiple of [`HUGE_PAGE_BYTES`]; a
+/// rest of `len` that fills no huge page stays as it is. A process that maps the file at an address of
+/// that alignment then takes one fault instead of 512, and misses the TLB less often. The kernel does
+/// this on request whatever its setting for shared memory says, except `deny`.
 ///
-/// # Errors
-/// What `madvise(MADV_COLLAPSE)` reports, on kernels before 6.1 always; the file is the same in any
-/// case.
-pub fn gather_huge_pages(file: impl AsFd, offset: u64, len: usize) -> io::Result<()> {
-    gather_huge_pages_within(Duration::MAX, file, offset, len).map(|_| ())
-}
-
-/// As [`gather_huge_pages`], from `offset` on for as long as `time`, and how many bytes it came to.
 /// Pages that hold data are copied, which takes from a quarter of a millisecond to three for each
 /// MiB; those that are huge already cost next to nothing. At least 16 MiB are gathered.
 ///
 /// # Errors
-/// As [`gather_huge_pages`].
-pub fn gather_huge_pages_within(
+/// What `madvise(MADV_COLLAPSE)` reports, on kernels before 6.1 always; the file is the same in any
+/// case.
+pub fn gather_huge_pages(
     time: Duration,
     file: impl AsFd,
     offset: u64,
@@ -448,8 +441,8 @@ mod tests {
         let bytes: Vec<u8> = (0..5 << 20).map(|at: u32| (at / 4096) as u8).collect();
         file.write_all(&bytes).unwrap();
         // Old kernels and the setting `deny` refuse; both leave the file alone.
-        let _ = gather_huge_pages(&file, 0, bytes.len());
-        gather_huge_pages(&file, 0, 4096).unwrap();
+        let _ = gather_huge_pages(Duration::MAX, &file, 0, bytes.len());
+        assert_eq!(gather_huge_pages(Duration::MAX, &file, 0, 4096).unwrap(), 0);
         let mut found = vec![0; bytes.len()];
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut found, 0).unwrap();
         assert!(found == bytes);
@@ -462,12 +455,12 @@ mod tests {
         let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
         let len = 2 * GATHERED_AT_ONCE + HUGE_PAGE_BYTES;
         file.write_all(&vec![1; len]).unwrap();
-        let Ok(first) = gather_huge_pages_within(Duration::ZERO, &file, 0, len + 4096) else {
+        let Ok(first) = gather_huge_pages(Duration::ZERO, &file, 0, len + 4096) else {
             eprintln!("the kernel gathers no huge pages");
             return;
         };
         assert_eq!(first, GATHERED_AT_ONCE);
-        let all = gather_huge_pages_within(Duration::MAX, &file, 0, len + 4096).unwrap();
+        let all = gather_huge_pages(Duration::MAX, &file, 0, len + 4096).unwrap();
         assert_eq!(all, len);
     }
 

@@ -12,6 +12,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use holdfast_sys::dirty::{
     DirtyMethod, DirtyTracker, Mapping, Reporter, available, best, choose, track,
@@ -267,7 +268,7 @@ fn store_into_huge_page_is_found_however_made() {
             };
             let len = 4 * HUGE_PAGE_BYTES;
             file.write_all(&vec![7; len]).unwrap();
-            if gathered_before && let Err(error) = gather_huge_pages(&file, 0, len) {
+            if gathered_before && let Err(error) = gather_huge_pages(Duration::MAX, &file, 0, len) {
                 println!("not run: huge pages (the kernel says: {error})");
                 return;
             }
@@ -281,7 +282,8 @@ fn store_into_huge_page_is_found_however_made() {
             }
             let mut tracked = Tracked::of(memory, kind);
             tracked.store(5 * PAGE, 1);
-            if !gathered_before && let Err(error) = gather_huge_pages(&tracked.memory.file, 0, len)
+            if !gathered_before
+                && let Err(error) = gather_huge_pages(Duration::MAX, &tracked.memory.file, 0, len)
             {
                 println!("not run: huge pages under a tracker ({kind}; the kernel says: {error})");
             }

@@ -10,7 +10,7 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use holdfast_sys::mapping::gather_huge_pages_within;
+use holdfast_sys::mapping::gather_huge_pages;
 use serde::Serialize;
 
 use crate::error::{RegionError, Result};
@@ -119,7 +119,7 @@ impl Region {
         if self.may_rest() && !rest::has_unused(&self.image, self.names.storage()).unwrap_or(false)
         {
             let bytes = self.image.header.backed_bytes as usize;
-            let _ = gather_huge_pages_within(time, &self.image.file, DATA_OFFSET, bytes);
+            let _ = gather_huge_pages(time, &self.image.file, DATA_OFFSET, bytes);
         }
     }
 }
