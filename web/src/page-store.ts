@@ -12,9 +12,10 @@
  * Invariants: what the image holds of the heap changes only while the journal is sealed; behind it
  * there are zeroes, or pages of a commit under way, which the next opening cuts off. A sealed entry
  * that does not match its sum is damage; the first one behind the seal that does not match was never
- * committed. An entry counts with all of its pages or not at all. An image that lacks its journal, or bytes that the
- * journal's header counts, is damage, and so is a page that has another sum than was kept of it:
- * nothing is stored on top of that. No buffer grows with a commit but for the numbers of its pages.
+ * committed. An entry counts with all of its pages or not at all. An image that lacks its journal, or
+ * bytes that the journal's header counts, is damage, and so is a page that has another sum than was kept
+ * of it: nothing is stored on top of that. No buffer grows with a commit but for the numbers of its
+ * pages.
  *
  * Only for a dedicated worker: `FileSystemSyncAccessHandle` exists nowhere else.
  */
