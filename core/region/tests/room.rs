@@ -11,10 +11,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::faulty::Fault;
+use common::noted::Notes;
 use common::small::SmallPool;
-use common::{Home, MIB, key, named, number, open_atomic, store, store_number};
+use common::{Home, MIB, key, named, number, open_atomic, read, store, store_number};
 use holdfast_region::{
-    KernelStorage, NameSpace, Opened, Region, RegionError, RegionState, Storage,
+    Durability, KernelStorage, NameSpace, Opened, Region, RegionError, RegionState, Storage, Written,
 };
 
 const POOL_BYTES: u64 = 22 * MIB;
@@ -242,5 +243,37 @@ fn killed_evicting_allocator_loses_nothing() {
                 break;
             }
         }
+    }
+}
+
+/// A record that fills the store is cut off: what comes next, a base, needs its room.
+///
+/// Guarantee: heap/no-false-acknowledgement
+#[test]
+fn a_commit_that_filled_the_store_gives_it_back() {
+    // One is built in memory, the other streamed.
+    for pages in [3, 1000] {
+        let (home, storage, names) = pool_of(64 * MIB, Fault::Dead);
+        let mut region = names.create(&named("words"), &key(), 8 * MIB).unwrap();
+        region.grow(8 * MIB).unwrap();
+        let notes = Notes::of(&mut region);
+        for written in [Written::Base, Written::Journal] {
+            notes.store(&mut region, 0, b"word");
+            assert_eq!(region.commit(Durability::Power).unwrap().written, written);
+        }
+        let journal_bytes = || home.journal("words").metadata().unwrap().len();
+        let before = journal_bytes();
+        notes.store(&mut region, 4096, &vec![3; pages * 4096]);
+        storage.is_store_full.store(true, Ordering::SeqCst);
+        let error = region.commit(Durability::Power).unwrap_err();
+        assert!(matches!(error, RegionError::StoreFull { .. }), "{error}");
+        assert_eq!(journal_bytes(), before, "{pages} pages");
+        storage.is_store_full.store(false, Ordering::SeqCst);
+        assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Base);
+        drop(region);
+        std::fs::remove_file(home.image("words")).unwrap();
+        let region = names.open(&named("words"), &key()).unwrap();
+        assert_eq!(read(&region, 0, 4), b"word");
+        assert!(read(&region, 4096, pages * 4096) == vec![3; pages * 4096]);
     }
 }

@@ -35,7 +35,7 @@ use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::files::{base_path, journal_path, remove_temporaries, temporary_path};
 use crate::media::format::{Header, HeaderFault};
 use crate::media::image::{FileFault, open_fault};
-use crate::media::storage::Storage;
+use crate::media::storage::{Storage, is_full};
 use crate::name::RegionName;
 
 /// A journal that continues the base it was looked up for, examined to its end.
@@ -268,7 +268,13 @@ impl Journal {
         write: impl FnOnce(&File, u64) -> io::Result<u64>,
     ) -> io::Result<()> {
         let bytes = if let Some(file) = &self.file {
-            let bytes = write(file, self.end)?;
+            let written = write(file, self.end);
+            if written.as_ref().is_err_and(is_full) {
+                // What has filled the disk is no record; the next base needs its room. That it may
+                // fail changes nothing.
+                let _ = storage.set_len(file, self.end);
+            }
+            let bytes = written?;
             self.ahead.write(storage, (file, &self.store), self.end + bytes, bytes)?;
             storage.sync_data(file)?;
             bytes

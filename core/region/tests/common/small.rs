@@ -108,6 +108,10 @@ impl Storage for SmallPool {
     }
 
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.is_store_full.load(Ordering::SeqCst) && !self.is_in_pool(file) {
+            // A disk takes what it has room for.
+            self.faulty.write_at(file, &bytes[..bytes.len() / 2], offset)?;
+        }
         self.bounded(file, || self.faulty.write_at(file, bytes, offset))
     }
 
