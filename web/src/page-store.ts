@@ -7,7 +7,8 @@
  * checkpoint, for which a commit waits only behind 16 MiB of journal, seals the entries, writes their
  * pages home, and begins the journal again, with a flush after each. Opening finds the entries again.
  * Pages that make the heap longer, if they are many, go home at once, before the entry that has their
- * numbers and their sum: they are written once instead of twice, with one flush more.
+ * numbers and their sum: they are written once instead of twice, with one flush more. A checkpoint that
+ * finds no others just begins the journal again.
  *
  * Invariants: what the image holds of the heap changes only while the journal is sealed; behind it
  * there are zeroes, or pages of a commit under way, which the next opening cuts off. A sealed entry
@@ -486,9 +487,15 @@ export class PageStore implements HeapStore {
     this.#checkImage();
     // A seal that reached the disk before its entries would make damage of them.
     this.#flushAll();
-    this.#writeHeader(this.#generation, this.#entries.length);
-    this.#onPhase("sealed");
-    this.#goHome();
+    // Where all pages are at home already the image does not change, and needs no seal.
+    const isHome = this.#length <= this.#imageBytes
+      && this.#entries.every(({ pages }) => pages.length === 0);
+    if (!isHome) {
+      this.#writeHeader(this.#generation, this.#entries.length);
+      this.#onPhase("sealed");
+      this.#goHome();
+    }
+    this.#beginAgain();
   }
 
   async origin(): Promise<Uint8Array | undefined> {
@@ -626,6 +633,8 @@ export class PageStore implements HeapStore {
     this.#isUnflushed = this.#entries.length > sealed;
     if (this.#entries.length < sealed) throw new CorruptError(DAMAGED);
     if (!this.#isReadOnly) this.#cutOff();
+    // A tab that died may have left what it wrote home to the system's caches, the image's length too.
+    this.#isImageUnflushed ||= sealed > 0;
     // Entries that came after a checkpoint that failed are sealed with the others.
     if (sealed > 0 && !this.#isReadOnly) this.checkpoint();
   }
@@ -692,10 +701,10 @@ export class PageStore implements HeapStore {
     if (this.#journal.getSize() > bytes) this.#journal.truncate(bytes);
   }
 
-  #writeHeader(generation: number, sealed: number): void {
+  #writeHeader(generation: number, sealed: number, homeLength = this.#homeLength): void {
     const { bytes, view } = this.#scratch;
     bytes.fill(0, 0, PAGE_SIZE);
-    [MAGIC, generation, sealed, this.#homeLength]
+    [MAGIC, generation, sealed, homeLength]
       .forEach((value, i) => view.setUint32(i * 4, value, true));
     view.setBigUint64(HEADER_SUM_AT, this.#scratch.sum(0n, PAGE_SIZE), true);
     write(this.#journal, bytes.subarray(0, HEADER_BYTES), 0);
@@ -703,7 +712,7 @@ export class PageStore implements HeapStore {
     this.#hasHeader = true;
   }
 
-  /** Writes the pages of a sealed journal home, neighbours in one write, and begins it again. */
+  /** Writes the pages of a sealed journal home, neighbours in one write. */
   #goHome(): void {
     const newest = new Map<number, number>();
     for (const { pages, at } of this.#entries) {
@@ -730,8 +739,12 @@ export class PageStore implements HeapStore {
     }
     this.#flush(this.#image);
     this.#onPhase("home");
+  }
+
+  /** Begins the journal, whose pages are all at home, again. */
+  #beginAgain(): void {
+    this.#writeHeader(this.#generation + 1, 0, this.#length);
     this.#homeLength = this.#length;
-    this.#writeHeader(this.#generation + 1, 0);
     this.#generation += 1;
     this.#reach = this.#length;
     this.#cutOff();

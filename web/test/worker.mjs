@@ -104,8 +104,11 @@ const steps = {
     store.commit(heap, Array.from({ length: PAGES }, (_, i) => i));
     store.checkpoint();
   },
-  /** As `stall`, with a commit of more pages than are written in one piece; what was there before. */
-  async stallLarge({ value, phase }) {
+  /**
+   * As `stall`, with a commit of more pages than are written in one piece, and another one of the first
+   * `pages`; what was there before.
+   */
+  async stallLarge({ value, phase, pages = 0 }) {
     const large = new Uint8Array(LARGE);
     const before = await PageStore.open("large", { size: LARGE });
     before.read(large);
@@ -118,10 +121,14 @@ const steps = {
     } });
     large.fill(value);
     stalling.commit(large, Array.from({ length: LARGE / PAGE_SIZE }, (_, i) => i));
+    stalling.commit(large, Array.from({ length: pages }, (_, i) => i));
     stalling.checkpoint();
   },
-  /** A first commit of many pages to the heap `long`: where what was written and flushed, in order. */
-  async placeMany({ value, durability }) {
+  /**
+   * A first commit of many pages to the heap `long`, and a checkpoint if that is wanted: where what was
+   * written and flushed, in order.
+   */
+  async placeMany({ value, durability, checkpoint }) {
     const { write, flush } = FileSystemSyncAccessHandle.prototype;
     const long = new Uint8Array(LARGE).fill(value);
     const store = await PageStore.open("long", { size: LARGE });
@@ -139,6 +146,7 @@ const steps = {
     };
     try {
       store.commit(long, Array.from({ length: LARGE / PAGE_SIZE }, (_, i) => i), durability);
+      if (checkpoint) store.checkpoint();
     } finally {
       Object.assign(FileSystemSyncAccessHandle.prototype, { write, flush });
       store.abandon();
