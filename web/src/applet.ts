@@ -179,6 +179,19 @@ class Instance {
   }
 }
 
+/** Commits, and looks meanwhile whether the storage is still there, which takes as long. */
+async function commitAtEnd(heaps: Heaps): Promise<void> {
+  const checking = heaps.check();
+  checking.catch(() => {});
+  heaps.commit();
+  const settling = heaps.settled();
+  if (settling !== undefined) {
+    await settling;
+    await heaps.check();
+  }
+  await checking;
+}
+
 /**
  * Runs a module until it returns, and commits its heaps, also where it trapped: a heap is what the
  * applet left, and the applet rolls an open transaction back when it opens the heap again. One that
@@ -195,9 +208,7 @@ export async function run(module: AppletModule, options: RunOptions): Promise<Ru
     try {
       exitCode = await instance.start();
     } finally {
-      instance.heaps.commit();
-      await instance.heaps.settled();
-      await instance.heaps.check();
+      await commitAtEnd(instance.heaps);
     }
     return { exitCode, committedPages: instance.heaps.committedPages };
   } finally {

@@ -10,7 +10,7 @@ const LOCKED = "the heap is open elsewhere; close the other tab or handle first"
 const HANDLE_TRIES = 50;
 const HANDLE_PAUSE_MS = 20;
 
-type Access = "readwrite" | "read-only";
+export type Access = "readwrite" | "read-only";
 /** A parameter that TypeScript's library does not know yet. */
 type Openable = {
   createSyncAccessHandle(options?: { mode: Access }): Promise<FileSystemSyncAccessHandle>;
@@ -67,7 +67,13 @@ export class HeapLock {
 export async function openFile(
   folder: FileSystemDirectoryHandle, name: string, mode: Access,
 ): Promise<FileSystemSyncAccessHandle> {
-  const file = await folder.getFileHandle(name, { create: true });
+  return await openHandle(await folder.getFileHandle(name, { create: true }), mode);
+}
+
+/** Opens a file that was found. */
+export async function openHandle(
+  file: FileSystemFileHandle, mode: Access,
+): Promise<FileSystemSyncAccessHandle> {
   if (!("createSyncAccessHandle" in file)) {
     throw new UnsupportedError("heaps need synchronous file handles, which a dedicated worker has");
   }

@@ -20,9 +20,10 @@
  *
  * Only for a dedicated worker: `FileSystemSyncAccessHandle` exists nowhere else.
  */
-import { CorruptError, FilesRefusedError, QuotaError, StorageLostError } from "./errors.js";
+import { CorruptError, FilesRefusedError, LockedError, QuotaError, StorageLostError,
+} from "./errors.js";
 import { NotFoundError } from "./heap-errors.js";
-import { HeapLock, openFile } from "./lock.js";
+import { type Access, HeapLock, openFile, openHandle } from "./lock.js";
 import { sumOfZeroes } from "./page-sums.js";
 import { Scratch, SCRATCH_BYTES } from "./scratch.js";
 import { checkedLimit, checkedName, checkedPages, checkedSize, type Durability, type HeapStore,
@@ -50,7 +51,9 @@ const PLACED_HEAD_BYTES = 48;
 const PLACED_COUNT_AT = 32;
 const PLACED_FLUSHED_AT = 36;
 const PLACED_SUM_AT = 40;
-/** Where the header of the heap's first stream is kept, in its folder. */
+/** The files of a heap, in its folder. */
+const PARTS = ["image", "journal", "sums"];
+/** Where the header of the heap's first stream is kept, beside them. */
 const ORIGIN_FILE = "origin";
 const SCRATCH_PAGES = SCRATCH_BYTES / PAGE_SIZE;
 /** Fewer new pages pass through the journal: a flush more would cost more than writing them twice. */
@@ -104,6 +107,36 @@ export async function originFiles(): Promise<FileSystemDirectoryHandle> {
     throw new FilesRefusedError(`the browser gives this page no files (${message}); leave the private \
 mode, or allow the site to store data`);
   }
+}
+
+/** The folder of a heap, and its files in the order of `PARTS`. */
+type Parts<File> = [folder: FileSystemDirectoryHandle, files: readonly File[]];
+
+/**
+ * Looks for the files of a heap; if said, makes its folder where there is none (`create`), and in one
+ * that is there its files.
+ */
+async function findParts(
+  root: FileSystemDirectoryHandle, name: string, making?: { readonly create: boolean },
+): Promise<Parts<FileSystemFileHandle>> {
+  const folder = await root.getDirectoryHandle(name, making ?? {});
+  const create = making !== undefined;
+  return [folder, await Promise.all(PARTS.map((part) => folder.getFileHandle(part, { create })))];
+}
+
+/** Opens all of them, or none. */
+async function openParts(
+  finding: PromiseLike<Parts<FileSystemFileHandle>>, access: Access,
+): Promise<Parts<FileSystemSyncAccessHandle>> {
+  const [folder, found] = await finding;
+  const opened = await Promise.allSettled(found.map((file) => openHandle(file, access)));
+  const files = opened.flatMap((one) => one.status === "fulfilled" ? [one.value] : []);
+  for (const one of opened) {
+    if (one.status === "fulfilled") continue;
+    files.forEach((file) => file.close());
+    throw one.reason;
+  }
+  return [folder, files];
 }
 
 /** The pages of one heap. The heap itself is the caller's: an array, or a part of linear memory. */
@@ -167,20 +200,33 @@ export class PageStore implements HeapStore {
     checkedName(name);
     checkedSize(options.size);
     const mode = options.access === "read-only" ? "shared" : "exclusive";
-    const root = await originFiles();
-    // The folder is found while the lock is taken; its files are opened by who has the lock.
     const create = options.create ?? mode === "exclusive";
-    const finding = root.getDirectoryHandle(name, { create });
+    // What is there is looked for while the lock is taken; only who has it makes files, and opens them.
+    const root = originFiles();
+    const finding = root.then((root) => findParts(root, name));
     finding.catch(() => {});
-    const lock = await HeapLock.take(name, mode, options.wait);
-    const files: FileSystemSyncAccessHandle[] = [];
+    const locking = HeapLock.take(name, mode, options.wait).catch(async (error) => {
+      if (!(error instanceof LockedError)) throw error;
+      // Who has it may be about to give it up: it is asked for once more when the files are found.
+      await finding.catch(() => {});
+      return await HeapLock.take(name, mode);
+    });
+    let lock: HeapLock;
     try {
-      const folder = await finding;
+      lock = (await Promise.all([locking, root]))[0];
+    } catch (error) {
+      locking.then((late) => late.release(), () => {});
+      throw error;
+    }
+    let files: readonly FileSystemSyncAccessHandle[] = [];
+    try {
       const access = mode === "shared" ? "read-only" : "readwrite";
-      const opened = await Promise.allSettled(
-        ["image", "journal", "sums"].map((part) => openFile(folder, part, access)));
-      for (const one of opened) if (one.status === "fulfilled") files.push(one.value);
-      for (const one of opened) if (one.status === "rejected") throw one.reason;
+      let folder: FileSystemDirectoryHandle;
+      [folder, files] = await openParts(finding, access).catch(async (error) => {
+        // Never made, or removed by who had the lock before.
+        if ((error as DOMException).name !== "NotFoundError") throw error;
+        return await openParts(findParts(await root, name, { create }), access);
+      });
       const store = new PageStore(lock, folder, files, options);
       store.#find();
       checkedLimit(name, store.length, options.size);
