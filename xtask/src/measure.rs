@@ -196,7 +196,8 @@ fn with_cuba(workspace: &Workspace) -> Result<Command> {
 /// one of them compresses, if they can be had.
 fn with_programs(workspace: &Workspace, options: &[&str]) -> Result<Command> {
     applets::build(workspace, &PROGRAMS.map(str::to_owned))?;
-    let programs = release::build(workspace, &[release::COMMAND])?;
+    // The tracer counts crossings of the spell checker, which does not count its own.
+    let programs = release::build(workspace, &[release::COMMAND, release::TRACE])?;
     let mut command = bench_with(workspace, options)?;
     command
         .env("HOLDFAST_APPLETS", workspace.applets())

@@ -72,6 +72,19 @@ pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
             return Err(Error::other("tables in the heap find other words than those in memory"));
         }
     }
+    for (key, command) in [
+        ("posix_crossings", wasm.parsed(&texts)),
+        ("heap_crossings", wasm.kept(false)),
+        ("heap_crossings_native", native.kept(false)),
+    ] {
+        match crossings(&scratch, &command) {
+            Ok(count) => {
+                let series = Series::from_iter([count]);
+                outcome.add(format!("spellcheck_{key}"), Some(series), "", None);
+            }
+            Err(error) => outcome.missing.push(format!("spellcheck_{key}: {error}")),
+        }
+    }
     let mut found = Found::default();
     for _ in 0..rounds(runs) {
         found.parsed.add(wasm.parsed(&texts))?;
@@ -83,6 +96,29 @@ pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     }
     found.report(outcome);
     Ok(())
+}
+
+/// How often an applet leaves its sandbox in a run of this command: calls of imports in WebAssembly,
+/// system calls of a native one. `holdfast trace` counts them.
+fn crossings(scratch: &Scratch, command: &Command) -> io::Result<f64> {
+    let report = scratch.files().join("crossings.json");
+    let mut traced = scratch.holdfast();
+    traced.args(["trace", "run", "--sandbox", "--json"]).arg(&report).arg("--");
+    traced.arg(command.get_program()).args(command.get_args());
+    spell_check(traced)?;
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(report)?)?;
+    crossings_in(&report).ok_or_else(|| Error::other("the tracer's report has no crossings"))
+}
+
+/// The crossings of all applets of a tracer's report.
+fn crossings_in(report: &serde_json::Value) -> Option<f64> {
+    let mut count = 0.0;
+    for applet in report.pointer("/crossings/applets")?.as_array()? {
+        for function in applet.get("functions")?.as_array()? {
+            count += function.get("crossings")?.as_f64()?;
+        }
+    }
+    (count > 0.0).then_some(count)
 }
 
 /// Runs of one kind.
@@ -246,6 +282,16 @@ fn collect(place: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn crossings_of_all_functions_count() {
+        let report = serde_json::json!({ "crossings": { "applets": [
+            { "functions": [{ "name": "_start", "crossings": 91 }] },
+            { "functions": [{ "name": "(start)", "crossings": 5 }, { "name": "add", "crossings": 4 }] },
+        ] } });
+        assert_eq!(crossings_in(&report), Some(100.0));
+        assert_eq!(crossings_in(&serde_json::json!({ "crossings": null })), None);
+    }
 
     /// The ideal run is what the texts take beyond a short one, and no parsing.
     #[test]
