@@ -15,7 +15,9 @@ use common::{
     Home, MIB, flip, key, list, load, map, named, number, open_atomic, other_key, push, read,
     store, store_number, truncate,
 };
-use holdfast_region::{Durability, ErrorKind, Medium, Opened, RegionError, Replaced, Rescue};
+use holdfast_region::{
+    Durability, ErrorKind, Medium, Opened, RegionError, Replaced, Rescue, Written,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 const ENOSPC: i32 = 28;
@@ -91,6 +93,36 @@ fn stopped_writers_stores_survive_machine_loss() {
     lose_the_pool(&home);
     let region = home.names().open(&named("words"), &key()).unwrap();
     assert_eq!((region.opened(), read(&region, 0, 6)), (Opened::Cold, b"stored".to_vec()));
+}
+
+/// A copy that was made behind an orderly close, before the next session's first commit, does not
+/// undo that commit: the commit has the number of the mark that it replaces.
+///
+/// Guarantee: keeper/no-undo
+#[test]
+fn a_copy_of_before_the_first_commit_of_a_session_is_passed_over() {
+    let home = crashed();
+    home.names().open(&named("words"), &key()).unwrap().close().unwrap();
+    for (number, commits) in [(4, false), (5, true)] {
+        let mut region = home.names().open(&named("words"), &key()).unwrap();
+        store_number(&mut region, number);
+        drop(region);
+        home.names().rescue(&named("words"), None).unwrap();
+        if commits {
+            let mut region = home.names().open(&named("words"), &key()).unwrap();
+            store_number(&mut region, 6);
+            assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Journal);
+            drop(region);
+        }
+        lose_the_pool(&home);
+        let mut region = home.names().open(&named("words"), &key()).unwrap();
+        let expected = if commits { (Opened::Cold, 6) } else { (Opened::Rescued, 4) };
+        assert_eq!((region.opened(), common::number(&mut region)), expected);
+        region.close().unwrap();
+        let mut region = home.names().open(&named("words"), &key()).unwrap();
+        store_number(&mut region, number + 10);
+        region.close().unwrap();
+    }
 }
 
 /// A copy that is older than the last commit is passed over.

@@ -15,7 +15,8 @@ use common::noted::Notes;
 use common::small::SmallPool;
 use common::{Home, MIB, key, named, number, open_atomic, read, store, store_number};
 use holdfast_region::{
-    Durability, KernelStorage, NameSpace, Opened, Region, RegionError, RegionState, Storage, Written,
+    Durability, KernelStorage, NameSpace, Opened, Region, RegionError, RegionState, Storage,
+    Written,
 };
 
 const POOL_BYTES: u64 = 22 * MIB;

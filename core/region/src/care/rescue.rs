@@ -37,8 +37,8 @@ use crate::name::RegionName;
 use crate::names::namespace::NameSpace;
 use crate::names::places::{current_image_path, redo_paths};
 use crate::store::base::{open_base, target_error};
-use crate::store::rescue::{NOTE_OFFSET, Note, open_rescue};
-use crate::store::stored::{Stored, position, position_of};
+use crate::store::rescue::{NOTE_OFFSET, Note, open_rescue, position_of_copy};
+use crate::store::stored::{Position, Stored, position};
 
 /// How long another process may take to make a copy in the same store.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
@@ -260,8 +260,8 @@ impl NameSpace {
 
     /// The newest checkpoint and record of the journal that the image goes on from, whatever has
     /// become of them.
-    fn seen_in_store(&self, image: &Header) -> (u64, u64) {
-        let known = (image.checkpoint_count, image.journal_sequence);
+    fn seen_in_store(&self, image: &Header) -> Position {
+        let known = Position::of_header(image);
         for _ in 0..LOOKS_MAX {
             match Stored::open(self.places().store(), &image.name) {
                 Ok(Some(stored)) if stored.base.header.uuid == image.uuid => {
@@ -288,18 +288,20 @@ impl NameSpace {
     }
 
     /// What holds the same as the image: the copy or the base file.
-    fn holds_the_same(&self, image: &Image, seen: (u64, u64)) -> Result<Option<Rescue>> {
+    fn holds_the_same(&self, image: &Image, seen: Position) -> Result<Option<Rescue>> {
         if self.publication_of(image).is_some() {
             return Ok(None);
         }
         let (store, header) = (self.places().store(), &image.header);
-        let is_like = |other: &Header| {
+        let is_like = |other: &Header, position: Position| {
             other.uuid == header.uuid
                 && other.backed_bytes == header.backed_bytes
-                && position_of(other) == seen
+                && position == seen
         };
-        let rescue = open_rescue(store, &header.name).ok().filter(|rescue| is_like(&rescue.header));
-        let base = open_base(store, &header.name).ok().filter(|base| is_like(&base.header));
+        let is_copy = |copy: &Image| is_like(&copy.header, position_of_copy(copy));
+        let is_base = |base: &Image| is_like(&base.header, Position::of_header(&base.header));
+        let rescue = open_rescue(store, &header.name).ok().filter(is_copy);
+        let base = open_base(store, &header.name).ok().filter(is_base);
         if rescue.is_none() && base.is_none() {
             return Ok(None);
         }
@@ -327,15 +329,15 @@ impl NameSpace {
     fn write_rescue(
         &self,
         image: &Image,
-        (checkpoint_count, journal_sequence): (u64, u64),
+        seen: Position,
         may_change: bool,
     ) -> Result<Option<(Image, DataSum)>> {
         let (store, storage) = (self.places().store(), self.storage());
         let header = Header {
             state: FileState::Open,
             continued: true,
-            checkpoint_count,
-            journal_sequence,
+            checkpoint_count: seen.checkpoint_count,
+            journal_sequence: seen.commits + u64::from(seen.is_marked),
             ..image.header.clone()
         }
         .for_store();
@@ -359,7 +361,9 @@ impl NameSpace {
                 written = checksum_of(file, data_bytes)?;
             }
             header.data_checksum = written.checksum;
-            storage.write_at(file, Note::new().as_bytes(), NOTE_OFFSET).map_err(step("write"))
+            storage
+                .write_at(file, Note::new(seen.is_marked).as_bytes(), NOTE_OFFSET)
+                .map_err(step("write"))
         };
         let built = Image::build(storage, temporary.clone(), header, Backing::Holes, filled);
         let built = built.map_err(failed)?;

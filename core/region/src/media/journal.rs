@@ -268,16 +268,17 @@ impl Journal {
         write: impl FnOnce(&File, u64) -> io::Result<u64>,
     ) -> io::Result<()> {
         let bytes = if let Some(file) = &self.file {
-            let written = write(file, self.end);
+            let written = write(file, self.end).and_then(|bytes| {
+                self.ahead.write(storage, (file, &self.store), self.end + bytes, bytes)?;
+                storage.sync_data(file)?;
+                Ok(bytes)
+            });
             if written.as_ref().is_err_and(is_full) {
                 // What has filled the disk is no record; the next base needs its room. That it may
                 // fail changes nothing.
                 let _ = storage.set_len(file, self.end);
             }
-            let bytes = written?;
-            self.ahead.write(storage, (file, &self.store), self.end + bytes, bytes)?;
-            storage.sync_data(file)?;
-            bytes
+            written?
         } else {
             let (file, bytes) = self.create(storage, write)?;
             self.file = Some(file);

@@ -37,8 +37,8 @@ use crate::media::storage::Storage;
 use crate::name::{RegionName, near_names};
 use crate::names::places::{Places, current_image_path, image_paths, redo_paths};
 use crate::store::base::{open_base, verify_base};
-use crate::store::rescue::open_rescue;
-use crate::store::stored::{Stored, goes_on_from, knows_more, remedy_for_image};
+use crate::store::rescue::{goes_on_from, open_rescue};
+use crate::store::stored::{Stored, knows_more, remedy_for_image};
 
 /// How long a holder may take to write its record, or a reader to go.
 const HELD_PATIENCE: Duration = Duration::from_millis(500);
@@ -364,7 +364,7 @@ impl NameSpace {
         };
         let whole = match (open_rescue(self.places.store(), name), stored) {
             (Err(FileFault::Missing), _) => return Ok(None),
-            (Ok(rescue), Some(stored)) if !goes_on_from(&rescue.header, stored) => return Ok(None),
+            (Ok(rescue), Some(stored)) if !goes_on_from(&rescue, stored) => return Ok(None),
             // Without a base file the copy is all that there is.
             (Ok(rescue), None) => return Ok(Some(rescue)),
             (Err(fault), None) => return Err(fail(fault)),

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,6 +16,7 @@ use crate::media::files::rescue_path;
 use crate::media::format::SLOTS_BYTES;
 use crate::media::image::{FileFault, Image};
 use crate::name::RegionName;
+use crate::store::stored::{Position, Stored, position};
 
 const MAGIC: [u8; 8] = *b"HFRESCUE";
 const VERSION: u32 = 1;
@@ -26,7 +28,8 @@ pub(crate) const NOTE_OFFSET: u64 = SLOTS_BYTES as u64;
 pub(crate) struct Note {
     magic: [u8; 8],
     version: U32,
-    reserved: U32,
+    /// 1 if the journal's end was marked when the copy was made: the header's sequence is the mark's.
+    marked: U32,
     boot: [u8; 16],
     taken_unix_s: U64,
     /// XXH3-64 of all before.
@@ -36,11 +39,11 @@ pub(crate) struct Note {
 const _: () = assert!(size_of::<Note>() == 48);
 
 impl Note {
-    pub(crate) fn new() -> Note {
+    pub(crate) fn new(is_marked: bool) -> Note {
         let mut note = Note {
             magic: MAGIC,
             version: VERSION.into(),
-            reserved: U32::ZERO,
+            marked: u32::from(is_marked).into(),
             // For people; that it cannot be read is no reason to have no copy.
             boot: boot_id().ok().and_then(|text| parse_boot(&text)).unwrap_or_default(),
             taken_unix_s: SystemTime::now()
@@ -66,9 +69,7 @@ fn parse_boot(text: &[u8]) -> Option<[u8; 16]> {
 /// Opens a rescue copy; header and note are checked, the data not yet.
 pub(crate) fn open_rescue(store: &Path, name: &RegionName) -> Result<Image, FileFault> {
     let image = Image::open(rescue_path(store, name), name, false)?;
-    let mut note = Note::new_zeroed();
-    let read = image.file.read_exact_at(note.as_mut_bytes(), NOTE_OFFSET);
-    read.map_err(|source| FileFault::Io { step: "read", source })?;
+    let note = read_note(&image).map_err(|source| FileFault::Io { step: "read", source })?;
     if note.magic != MAGIC || note.checksum.get() != note.sum() {
         return Err(FileFault::Damaged);
     }
@@ -78,13 +79,39 @@ pub(crate) fn open_rescue(store: &Path, name: &RegionName) -> Result<Image, File
     }
 }
 
+fn read_note(copy: &Image) -> io::Result<Note> {
+    let mut note = Note::new_zeroed();
+    copy.file.read_exact_at(note.as_mut_bytes(), NOTE_OFFSET)?;
+    Ok(note)
+}
+
+/// Whether a copy holds everything that is stored, and can take its place.
+pub(crate) fn goes_on_from(copy: &Image, stored: &Stored) -> bool {
+    let (rescue, base) = (&copy.header, &stored.base.header);
+    rescue.uuid == base.uuid
+        && rescue.owner_fingerprint == base.owner_fingerprint
+        && rescue.backed_bytes <= base.limit_bytes
+        && position(stored) <= position_of_copy(copy)
+}
+
+/// How far the store was when a copy was made, which was opened as one.
+pub(crate) fn position_of_copy(copy: &Image) -> Position {
+    let position = Position::of_header(&copy.header);
+    match read_note(copy) {
+        Ok(note) if note.marked.get() == 1 => {
+            Position { commits: position.commits.saturating_sub(1), is_marked: true, ..position }
+        }
+        _ => position,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_bytes_of_a_note_never_change() {
-        let mut note = Note { boot: [7; 16], taken_unix_s: 9.into(), ..Note::new() };
+        let mut note = Note { boot: [7; 16], taken_unix_s: 9.into(), ..Note::new(false) };
         note.checksum = note.sum().into();
         let bytes = note.as_bytes();
         assert_eq!(&bytes[..16], b"HFRESCUE\x01\0\0\0\0\0\0\0");

@@ -15,7 +15,7 @@ use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::files::base_path;
 use crate::media::format::{DATA_OFFSET, FileState, Header};
 use crate::media::image::{BuildError, FileFault, Image};
-use crate::media::journal::{Continuation, ReadFault, apply, find_journal};
+use crate::media::journal::{Continuation, Extent, ReadFault, apply, find_journal};
 use crate::media::storage::{KernelStorage, Storage};
 use crate::name::RegionName;
 use crate::store::base::{open_base, verified_data, verify_base};
@@ -205,22 +205,31 @@ fn last_commit(stored: &Stored) -> (u64, u64) {
     (stored.base.header.checkpoint_count, commits)
 }
 
+/// How far a store is. A record takes the place, and the number, of the mark of the session before,
+/// so a marked end lies between the last commit and the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    pub(crate) checkpoint_count: u64,
+    /// Behind that checkpoint.
+    pub(crate) commits: u64,
+    /// The last writer closed in order.
+    pub(crate) is_marked: bool,
+}
+
+impl Position {
+    /// What a header knows of.
+    pub(crate) fn of_header(header: &Header) -> Position {
+        let (checkpoint_count, commits) = (header.checkpoint_count, header.journal_sequence);
+        Position { checkpoint_count, commits, is_marked: false }
+    }
+}
+
 /// The newest checkpoint and record of what is stored.
-pub(crate) fn position(stored: &Stored) -> (u64, u64) {
-    let sequence = stored.journal.as_ref().map_or(0, |journal| journal.extent.last_sequence);
-    (stored.base.header.checkpoint_count, sequence)
-}
-
-/// The same as a header says it.
-pub(crate) fn position_of(header: &Header) -> (u64, u64) {
-    (header.checkpoint_count, header.journal_sequence)
-}
-
-/// Whether a copy holds everything that is stored, and can take its place.
-pub(crate) fn goes_on_from(rescue: &Header, stored: &Stored) -> bool {
-    let base = &stored.base.header;
-    rescue.uuid == base.uuid
-        && rescue.owner_fingerprint == base.owner_fingerprint
-        && rescue.backed_bytes <= base.limit_bytes
-        && position(stored) <= position_of(rescue)
+pub(crate) fn position(stored: &Stored) -> Position {
+    let extent = stored.journal.as_ref().map(|journal| &journal.extent);
+    Position {
+        checkpoint_count: stored.base.header.checkpoint_count,
+        commits: extent.map_or(0, Extent::commits),
+        is_marked: extent.is_some_and(|extent| extent.marked),
+    }
 }
