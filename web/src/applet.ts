@@ -179,18 +179,20 @@ class Instance {
   }
 }
 
-/** Commits, and looks meanwhile whether the storage is still there, which takes as long. */
+/** Commits, and looks meanwhile, and behind what takes longer, whether the storage is still there. */
 async function commitAtEnd(heaps: Heaps): Promise<void> {
   const checking = heaps.check();
   checking.catch(() => {});
+  const started = performance.now();
   heaps.commit();
   const settling = heaps.settled();
-  if (settling !== undefined) {
-    await settling;
-    await heaps.check();
-  }
+  await settling;
   await checking;
+  if (settling !== undefined || performance.now() - started > UNCHECKED_MS) await heaps.check();
 }
+
+/** How long a commit may take without another look. */
+const UNCHECKED_MS = 20;
 
 /**
  * Runs a module until it returns, and commits its heaps, also where it trapped: a heap is what the

@@ -8,7 +8,7 @@
  * pages home, and begins the journal again, with a flush after each. Opening finds the entries again.
  * Pages that make the heap longer, if they are many, go home at once, before the entry that has their
  * numbers and their sum: they are written once instead of twice, with one flush more. A checkpoint that
- * finds no others just begins the journal again.
+ * finds no others leaves the image as it is.
  *
  * Invariants: what the image holds of the heap changes only while the journal is sealed; behind it
  * there are zeroes, or pages of a commit under way, which the next opening cuts off. A sealed entry
@@ -121,7 +121,12 @@ async function findParts(
 ): Promise<Parts<FileSystemFileHandle>> {
   const folder = await root.getDirectoryHandle(name, making ?? {});
   const create = making !== undefined;
-  return [folder, await Promise.all(PARTS.map((part) => folder.getFileHandle(part, { create })))];
+  // None is made any more when this has failed.
+  const found = await Promise.allSettled(PARTS.map((part) => folder.getFileHandle(part, { create })));
+  return [folder, found.map((one) => {
+    if (one.status === "rejected") throw one.reason;
+    return one.value;
+  })];
 }
 
 /** Opens all of them, or none. */
@@ -223,9 +228,9 @@ export class PageStore implements HeapStore {
       const access = mode === "shared" ? "read-only" : "readwrite";
       let folder: FileSystemDirectoryHandle;
       [folder, files] = await openParts(finding, access).catch(async (error) => {
-        // Never made, or removed by who had the lock before.
-        if ((error as DOMException).name !== "NotFoundError") throw error;
-        return await openParts(findParts(await root, name, { create }), access);
+        if (error instanceof LockedError) throw error;
+        // Never made, or removed or made anew by who had the lock before.
+        return await openParts(findParts(await originFiles(), name, { create }), access);
       });
       const store = new PageStore(lock, folder, files, options);
       store.#find();
@@ -531,16 +536,18 @@ export class PageStore implements HeapStore {
     this.#check();
     if (this.#entries.length === 0) return;
     this.#checkImage();
+    if (this.#length > this.#imageBytes) {
+      // A sealed entry whose pages reach behind the image's end would be damage.
+      this.#reserve(this.#length);
+      this.#isImageUnflushed = true;
+    }
     // A seal that reached the disk before its entries would make damage of them.
     this.#flushAll();
-    // Where all pages are at home already the image does not change, and needs no seal.
-    const isHome = this.#length <= this.#imageBytes
-      && this.#entries.every(({ pages }) => pages.length === 0);
-    if (!isHome) {
-      this.#writeHeader(this.#generation, this.#entries.length);
-      this.#onPhase("sealed");
-      this.#goHome();
-    }
+    // Also where the image stays as it is: entries that are overwritten while the next header is not on
+    // the disk are damage then, not commits that were never finished.
+    this.#writeHeader(this.#generation, this.#entries.length);
+    this.#onPhase("sealed");
+    if (this.#entries.some(({ pages }) => pages.length > 0)) this.#goHome();
     this.#beginAgain();
   }
 
@@ -764,7 +771,6 @@ export class PageStore implements HeapStore {
     for (const { pages, at } of this.#entries) {
       pages.forEach((page, i) => newest.set(page, at + i * PAGE_SIZE));
     }
-    this.#reserve(this.#length);
     const pages = [...newest.keys()].sort((a, b) => a - b);
     const { bytes } = this.#scratch;
     for (let first = 0; first < pages.length; ) {

@@ -6,7 +6,7 @@ export const PAGE_SIZE = 4096;
 /**
  * The steps of commits and checkpoints, each named after what was just done: `written` (of a commit of
  * more than 1 MiB the pages without their head, wherever they go; of others nothing), `committed`,
- * `sealed`, `home`, `reset`. A checkpoint of pages that are home already has the last one alone.
+ * `sealed`, `home`, `reset`. A checkpoint of pages that are home already has no `home`.
  */
 export type Phase = "written" | "committed" | "sealed" | "home" | "reset";
 
