@@ -20,7 +20,7 @@ const FIRM_SPREAD: f64 = 4.0;
 /// The whole report.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
-    /// The machine of the step that ran last.
+    /// The machine of most steps.
     pub machine: Machine,
     /// The source of most steps.
     pub source: String,
@@ -254,7 +254,9 @@ impl Report {
             suite.extend(done.measured.iter().map(found));
         }
         let times = || done.iter().map(|done| done.at);
-        let machine = done.iter().max_by_key(|done| done.at).map(|done| &done.machine);
+        let machines: Vec<String> = done.iter().map(|done| done.machine.line()).collect();
+        let machine = most_frequent(machines.iter().map(String::as_str));
+        let machine = done.iter().map(|done| &done.machine).find(|found| found.line() == machine);
         let source = most_frequent(done.iter().map(|done| done.source.as_str()));
         let parts = papers.paper.iter().filter_map(|paper| {
             let of_run = |exhibit: &&Exhibit| {
@@ -644,6 +646,18 @@ pub(crate) mod tests {
         assert_eq!(report.source, "old");
         let remarks: Vec<Vec<String>> = report.steps.iter().map(StepLine::remarks).collect();
         assert_eq!(remarks, [vec!["source new".to_owned()], vec![], vec![]]);
+    }
+
+    /// A report is of the machine of most steps, and says which ones are of another.
+    #[test]
+    fn steps_of_another_machine_are_named() {
+        let papers = Papers::parse(TABLE).unwrap();
+        let (here, mut elsewhere) = (sample_done(4.0, 0.0), sample_done(4.0, 0.0));
+        (elsewhere.machine.kernel, elsewhere.at) = ("1.0".to_owned(), here.at + 1);
+        let report = Report::new(&papers, &[here.clone(), elsewhere, here]);
+        assert_eq!(report.machine, Machine::here());
+        let named: Vec<bool> = report.steps.iter().map(|step| step.machine.is_some()).collect();
+        assert_eq!(named, [false, true, false]);
     }
 
     /// Numbers of a busy machine are shown, and never called firm.
