@@ -100,7 +100,7 @@ fn stopped_writers_stores_survive_machine_loss() {
 ///
 /// Guarantee: keeper/no-undo
 #[test]
-fn a_copy_of_before_the_first_commit_of_a_session_is_passed_over() {
+fn copy_of_before_the_first_commit_is_passed_over() {
     let home = crashed();
     home.names().open(&named("words"), &key()).unwrap().close().unwrap();
     for (number, commits) in [(4, false), (5, true)] {
