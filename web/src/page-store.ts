@@ -229,7 +229,7 @@ export class PageStore implements HeapStore {
       let folder: FileSystemDirectoryHandle;
       [folder, files] = await openParts(finding, access).catch(async (error) => {
         if (error instanceof LockedError) throw error;
-        // Nobody made it yet, or who had the lock before removed it.
+        // The files were never made, or the tab that had the lock before removed them.
         return await openParts(findParts(await originFiles(), name, { create }), access);
       });
       const store = new PageStore(lock, folder, files, options);
