@@ -22,6 +22,12 @@ const PRELOAD_PACKAGE: &str = "holdfast-sqlite-preload";
 const PRELOAD: &str = "libholdfast_sqlite_preload.so";
 /// Package and program.
 const BENCH: &str = "holdfast-bench";
+/// The features with all that suites compare with. One program serves them all: its link takes
+/// minutes, and a report has every suite.
+const ENGINES: &str = "peers,pages,sqlite";
+/// That of the suite `slow`, whose model the others would pay for.
+const SLOW_MEMORY: &str = "slow-memory";
+const PRODUCTS: [&str; 3] = [release::COMMAND, release::KEEPER, release::SERVE];
 /// The applet that the measurements run.
 const APPLET: &str = "spellcheck";
 /// Those of the suite `applet`.
@@ -79,10 +85,18 @@ impl Arguments {
 /// Builds what the suite needs, and runs it.
 pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let mut program = match arguments.suite {
-        Suite::Slice => built(workspace, BENCH)?,
+        Suite::Slice => {
+            applets::build(workspace, &[APPLET.to_owned()])?;
+            let programs = products(workspace)?;
+            let mut command = measuring(workspace, ENGINES)?;
+            command
+                .env("HOLDFAST_APPLETS", workspace.applets())
+                .env("HOLDFAST_PROGRAM", programs.join("holdfast"));
+            command
+        }
         Suite::Heap => {
             c_library::install(workspace, &workspace.c_library())?;
-            let mut command = with_c(workspace, "peers", "build-essential libpmemobj1")?;
+            let mut command = measuring(workspace, ENGINES)?;
             command.env("HOLDFAST_C_LIBRARY", workspace.c_library());
             // A killed process needs no cache flushes, and we make none at that level either.
             command.env("PMEM_NO_FLUSH", "1");
@@ -90,35 +104,35 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> 
         }
         Suite::Applet => with_applets(workspace)?,
         Suite::Cuba => with_cuba(workspace)?,
-        Suite::Persistency => with_c(workspace, "sqlite", "build-essential")?,
+        Suite::Persistency => measuring(workspace, ENGINES)?,
         Suite::Pages => with_pages(workspace)?,
         Suite::Pool => {
-            let programs = release::build(workspace, &[release::COMMAND, release::KEEPER])?;
-            let mut command = with_c(workspace, "peers,sqlite", "build-essential libpmemobj1")?;
+            let programs = products(workspace)?;
+            let mut command = measuring(workspace, ENGINES)?;
             command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
             command
         }
         Suite::Posix => {
-            let programs = release::build(workspace, &[release::COMMAND, release::TRACE])?;
-            let mut command = bench_with(workspace, &[])?;
+            let programs = tracing_products(workspace)?;
+            let mut command = measuring(workspace, ENGINES)?;
             command.env("HOLDFAST", programs.join("holdfast"));
             command.env("CARGO_TARGET_DIR", &workspace.target);
             command
         }
-        Suite::Programs => with_programs(workspace, &[])?,
+        Suite::Programs => with_programs(workspace, ENGINES)?,
         Suite::Slow if arguments.wants_section("programs") => {
-            with_programs(workspace, &["--features", "slow-memory"])?
+            with_programs(workspace, SLOW_MEMORY)?
         }
-        Suite::Slow => bench_with(workspace, &["--features", "slow-memory"])?,
+        Suite::Slow => measuring(workspace, SLOW_MEMORY)?,
         Suite::Sqlite => with_vfs(workspace)?,
         Suite::Trace => {
-            let programs = release::build(workspace, &[release::COMMAND, release::TRACE])?;
-            let mut command = bench_with(workspace, &[])?;
+            let programs = tracing_products(workspace)?;
+            let mut command = measuring(workspace, ENGINES)?;
             command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
             command
         }
         Suite::Web => with_browser(workspace)?,
-        Suite::Report => bench_with(workspace, &[])?,
+        Suite::Report => measuring(workspace, ENGINES)?,
     };
     if arguments.prepare {
         return Ok(());
@@ -132,29 +146,20 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> 
     finish(program)
 }
 
-/// Builds the applet, the command as it is shipped, and what measures it.
-fn built(workspace: &Workspace, program: &str) -> Result<Command> {
-    let applets: Vec<PathBuf> = applets::build(workspace, &[APPLET.to_owned()])?;
-    let programs = release::build(workspace, &[release::COMMAND, program])?;
-    let mut command = Command::new(programs.join(program));
-    command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
-    if let Some(folder) = applets.first().and_then(|path| path.parent()) {
-        command.env("HOLDFAST_APPLETS", folder);
-    }
-    command.current_dir(&workspace.root).stdin(Stdio::null());
-    Ok(command)
+/// Builds the products' programs as they are shipped. The same ones for every suite: others would
+/// have other features of what they share, and that would be compiled again.
+fn tracing_products(workspace: &Workspace) -> Result<PathBuf> {
+    let [command, keeper, serve] = PRODUCTS;
+    release::build(workspace, &[command, keeper, serve, release::TRACE])
 }
 
-/// Builds what measures, with the engines of a feature in it, of which some are in C. Linked
-/// dynamically, because PMDK is loaded from the system.
-fn with_c(workspace: &Workspace, feature: &str, packages: &str) -> Result<Command> {
-    if Command::new("cc").arg("--version").output().is_err() {
-        return Err(Failure::new(format!(
-            "there is no C compiler, and engines that this suite compares with are in C; `apt-get install {packages}` \
-             brings all that it needs"
-        )));
-    }
-    bench_with(workspace, &["--features", feature])
+/// The same without the tracer where the libraries of the system that it needs are missing; the
+/// suites say what they cannot measure then.
+fn products(workspace: &Workspace) -> Result<PathBuf> {
+    tracing_products(workspace).or_else(|reason| {
+        eprintln!("{reason}");
+        release::build(workspace, &PRODUCTS)
+    })
 }
 
 /// Builds what measures channels and applets, with the applets, and the library of the native
@@ -162,7 +167,7 @@ fn with_c(workspace: &Workspace, feature: &str, packages: &str) -> Result<Comman
 fn with_applets(workspace: &Workspace) -> Result<Command> {
     applets::build(workspace, &APPLETS.map(str::to_owned))?;
     c_library::install(workspace, &workspace.c_library())?;
-    let mut command = bench_with(workspace, &[])?;
+    let mut command = measuring(workspace, ENGINES)?;
     command
         .env("HOLDFAST_APPLETS", workspace.applets())
         .env("HOLDFAST_C_LIBRARY", workspace.c_library());
@@ -178,7 +183,7 @@ fn with_cuba(workspace: &Workspace) -> Result<Command> {
     if let Err(reason) = applets::build(workspace, &["video".to_owned()]) {
         eprintln!("{reason}");
     }
-    let mut command = bench_with(workspace, &[])?;
+    let mut command = measuring(workspace, ENGINES)?;
     let videos = workspace.target.join("videos");
     if videos.join("city.mpg").is_file() {
         command.env("HOLDFAST_VIDEOS", videos);
@@ -194,16 +199,11 @@ fn with_cuba(workspace: &Workspace) -> Result<Command> {
 
 /// Builds the programs of the first paper, and the command that runs them, and gets the files that
 /// one of them compresses, if they can be had.
-fn with_programs(workspace: &Workspace, options: &[&str]) -> Result<Command> {
+fn with_programs(workspace: &Workspace, features: &str) -> Result<Command> {
     applets::build(workspace, &PROGRAMS.map(str::to_owned))?;
-    // The tracer counts crossings of the spell checker. It needs libraries of the system; where they
-    // are missing, the suite says so.
-    let traced = release::build(workspace, &[release::COMMAND, release::TRACE]);
-    let programs = traced.or_else(|reason| {
-        eprintln!("{reason}");
-        release::build(workspace, &[release::COMMAND])
-    })?;
-    let mut command = bench_with(workspace, options)?;
+    // With the tracer, which counts crossings of the spell checker.
+    let programs = products(workspace)?;
+    let mut command = measuring(workspace, features)?;
     command
         .env("HOLDFAST_APPLETS", workspace.applets())
         .env("HOLDFAST_PROGRAM", programs.join("holdfast"));
@@ -276,7 +276,7 @@ fn with_pages(workspace: &Workspace) -> Result<Command> {
         .stdin(Stdio::null()))?;
     let mut build = cargo(&workspace.root);
     run(build.args(["build", "--release", "-p", PAGE_PROGRAM]))?;
-    let mut command = bench_with(workspace, &["--features", "pages"])?;
+    let mut command = measuring(workspace, ENGINES)?;
     command.env("HOLDFAST_PAGES", workspace.target.join("pages/site"));
     // One that a person named comes first.
     let lexbor = workspace.target.join(LEXBOR);
@@ -292,7 +292,7 @@ fn with_pages(workspace: &Workspace) -> Result<Command> {
 fn with_vfs(workspace: &Workspace) -> Result<Command> {
     let mut build = cargo(&workspace.root);
     run(build.args(["build", "--release", "-p", EXTENSION_PACKAGE, "-p", PRELOAD_PACKAGE]))?;
-    let mut command = with_c(workspace, "sqlite", "build-essential")?;
+    let mut command = measuring(workspace, ENGINES)?;
     let release = workspace.target.join("release");
     command.env("HOLDFAST_SQLITE_EXTENSION", release.join(EXTENSION));
     command.env("HOLDFAST_PRELOAD", release.join(PRELOAD));
@@ -308,8 +308,8 @@ fn with_vfs(workspace: &Workspace) -> Result<Command> {
 fn with_browser(workspace: &Workspace) -> Result<Command> {
     web::build(workspace)?;
     applets::build(workspace, &WEB_APPLETS.map(str::to_owned))?;
-    let programs = release::build(workspace, &[release::COMMAND, release::SERVE])?;
-    let mut command = bench_with(workspace, &[])?;
+    let programs = products(workspace)?;
+    let mut command = measuring(workspace, ENGINES)?;
     let videos = workspace.target.join("videos");
     if videos.join("city.mpg").is_file() {
         command.env("HOLDFAST_VIDEOS", videos);
@@ -344,9 +344,17 @@ fn mails(workspace: &Workspace) -> Result<Option<PathBuf>> {
     Ok(Some(data))
 }
 
-fn bench_with(workspace: &Workspace, options: &[&str]) -> Result<Command> {
+/// Builds what measures. Some of the engines are in C. It is linked dynamically, because PMDK is
+/// loaded from the system.
+fn measuring(workspace: &Workspace, features: &str) -> Result<Command> {
+    if Command::new("cc").arg("--version").output().is_err() {
+        return Err(Failure::new(
+            "there is no C compiler, and engines that suites compare with are in C; `apt-get install \
+             build-essential libpmemobj1` brings all that they need",
+        ));
+    }
     let mut build = cargo(&workspace.root);
-    run(build.args(["build", "--release", "-p", BENCH]).args(options))?;
+    run(build.args(["build", "--release", "-p", BENCH, "--features", features]))?;
     let mut command = Command::new(workspace.target.join("release").join(BENCH));
     command.current_dir(&workspace.root).stdin(Stdio::null());
     Ok(command)
