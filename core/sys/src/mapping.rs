@@ -354,8 +354,9 @@ pub fn gather_huge_pages(
     Ok(gathered)
 }
 
-/// New huge pages that are made between two looks at the clock.
-const NEW_AT_ONCE: usize = 2 * HUGE_PAGE_BYTES;
+/// New huge pages that are made between two looks at the clock, at most: the first is made alone,
+/// since what it takes says most of what others will.
+const NEW_AT_ONCE: usize = 4 * HUGE_PAGE_BYTES;
 /// What a new huge page may take of the processor's time: as much as its 512 small ones would.
 const NEW_HUGE_PAGE_TIME: Duration = Duration::from_millis(1);
 /// So many times that, all may take on the clock: the kernel may wait for room, or for processors.
@@ -382,8 +383,9 @@ pub fn allocate_huge_pages(file: &File, range: Range<u64>) -> io::Result<NewHuge
     // SAFETY: the range is the reservation made above, and nothing has a reference into it.
     unsafe { map_shared_fixed(window.base(), window.len(), file, start, Prot::Read)? };
     let (begun, begun_cpu, mut time) = (Instant::now(), thread_cpu_time(), Duration::ZERO);
-    for at in (0..window.len()).step_by(NEW_AT_ONCE) {
-        let bytes = NEW_AT_ONCE.min(window.len() - at);
+    let (mut at, mut at_once) = (0, HUGE_PAGE_BYTES);
+    while at < window.len() {
+        let bytes = at_once.min(window.len() - at);
         for page in (at..at + bytes).step_by(HUGE_PAGE_BYTES) {
             // The kernel gathers where something is. With the last page, the file is long enough.
             let end = start + page as u64 + HUGE;
@@ -398,6 +400,8 @@ pub fn allocate_huge_pages(file: &File, range: Range<u64>) -> io::Result<NewHuge
         if thread_cpu_time() - begun_cpu > time || begun.elapsed() > time * WAIT_FACTOR {
             return Ok(NewHugePages::TooSlow);
         }
+        at += bytes;
+        at_once = (2 * at_once).min(NEW_AT_ONCE);
     }
     Ok(NewHugePages::All)
 }
