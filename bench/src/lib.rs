@@ -16,6 +16,8 @@ pub mod cuba;
     allow(dead_code, reason = "each suite needs a part of it")
 )]
 mod device;
+#[allow(unsafe_code, reason = "maps memory to store to it")]
+mod free_memory;
 pub mod heap;
 #[cfg(feature = "pages")]
 pub mod pages;

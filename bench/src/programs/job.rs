@@ -9,6 +9,7 @@ use std::time::Instant;
 use holdfast_testkit::{Programs, Scratch};
 use rustix::fs::{Advice, fadvise, fsync};
 
+use crate::free_memory;
 use crate::timing::{ms_since, spell_check};
 
 /// The applet, its heap, and the name whose key opens it.
@@ -237,11 +238,24 @@ impl Ground {
         arguments: &[&str],
     ) -> io::Result<f64> {
         let command = self.command(Sandbox::Wasm, storage, directory, arguments);
+        free_memory::warm_up()?;
         Ok(spell_check(command)?.wall_ms)
     }
 
-    /// Runs a program.
+    /// Runs a program, with warm memory free.
     pub(super) fn run(
+        &self,
+        sandbox: Sandbox,
+        storage: Storage,
+        directory: &Path,
+        arguments: &[&str],
+    ) -> io::Result<Said> {
+        free_memory::warm_up()?;
+        self.run_in_any_memory(sandbox, storage, directory, arguments)
+    }
+
+    /// Runs a program.
+    pub(super) fn run_in_any_memory(
         &self,
         sandbox: Sandbox,
         storage: Storage,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Error};
+use std::thread;
+use std::time::Duration;
 
 use super::job::{Ground, Said, Sandbox, Storage};
 use super::rounds;
@@ -82,8 +84,40 @@ pub(super) fn write512(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let rounds = runs.div_ceil(2);
     let ground = Ground::new()?;
     in_turns(&ground, WRITE512, rounds, outcome)?;
+    after_idling(&ground, runs.div_ceil(3), outcome)?;
     kept_heap(&ground, rounds, outcome)?;
     over_and_over(&ground, rounds, outcome)
+}
+
+/// `write512` in a new heap on a machine that was idle for a while: a virtual one has given its free
+/// memory back to its host by then, which is what a program finds that starts once an hour.
+fn after_idling(ground: &Ground, rounds: usize, outcome: &mut Outcome) -> io::Result<()> {
+    /// Linux looks for memory that was free for two seconds, and gives back a sixteenth at once.
+    const IDLE: Duration = Duration::from_secs(12);
+    const STORAGES: [Storage; 3] = [Storage::Posix, Storage::Heap, Storage::Ideal];
+    let (files, mut values) = (ground.files(), Values::default());
+    for round in 0..rounds {
+        for turn in 0..STORAGES.len() {
+            let storage = STORAGES[(round + turn) % STORAGES.len()];
+            if storage == Storage::Heap {
+                ground.remove_heap()?;
+            }
+            thread::sleep(IDLE);
+            let arguments = WRITE512.arguments;
+            let said = ground.run_in_any_memory(Sandbox::Wasm, storage, &files, arguments)?;
+            values.add(storage, &said);
+        }
+    }
+    let against = |one, other| ratio(&values.ms, one, other);
+    let mut add = |key: &str, series, unit| {
+        outcome.add(format!("write512_after_idling_{key}"), series, unit, None);
+    };
+    add("vs_posix", against(Storage::Posix, Storage::Heap), "x");
+    add("vs_ideal", against(Storage::Heap, Storage::Ideal), "x");
+    for storage in STORAGES {
+        add(&format!("{}_ms", storage.name()), values.ms.get(storage.name()).cloned(), "ms");
+    }
+    Ok(())
 }
 
 /// `write512` in a heap that has had the object twice: it gets the memory of the first one. The page
