@@ -83,6 +83,14 @@ interface PendingCall {
   pieces: Uint8Array<ArrayBuffer>[];
 }
 
+/** A call that waits for those before it, and for room. */
+interface Turn {
+  readonly bytes: number;
+  readonly isStream: boolean;
+  readonly make: () => void;
+  readonly fail: (error: unknown) => void;
+}
+
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
@@ -212,7 +220,8 @@ allow ${origin}; if the browser asks whether this site may reach apps on this de
 class Socket {
   readonly #socket: WebSocket;
   readonly #calls = new Map<number, PendingCall>();
-  readonly #waiting: (() => void)[] = [];
+  /** In the order in which they are made. */
+  readonly #waiting: Turn[] = [];
   /** Told by the server when it took the token. */
   #limits!: ServerLimits;
   #pendingBytes = 0;
@@ -220,6 +229,8 @@ class Socket {
   /** What is waited for apart from calls. */
   #opening: { resolve: (message: Uint8Array<ArrayBuffer>) => void; reject: (error: unknown) => void } | undefined;
   #closed: (() => void) | undefined;
+  /** Called when no call waits any more. */
+  #drained: (() => void) | undefined;
   #closing: Promise<void> | undefined;
   #end: unknown;
 
@@ -280,7 +291,7 @@ class Socket {
     return JSON.parse(decoder.decode(message.subarray(5)));
   }
 
-  /** Makes a call when there is room for it; returns its number then. */
+  /** Makes a call when those before it were made and there is room for it; returns its number then. */
   async call(
     name: string,
     bytes: Uint8Array,
@@ -296,30 +307,43 @@ class Socket {
       ends.failed(new NativeError("too-large", `a call has at most ${max} bytes; make several calls`));
       return call;
     }
-    while (!this.#end && !this.#closing && !this.#hasRoom(bytes.length)) {
-      await new Promise<void>((room) => { this.#waiting.push(room); });
-    }
     if (this.#end || this.#closing || signal?.aborted) {
       ends.failed(this.#end ?? signal?.reason ?? new AppletEndedError("the applet was closed"));
       return call;
     }
-    const aborted = () => this.cancel(call);
-    signal?.addEventListener("abort", aborted, { once: true });
-    const over = <T>(end: (value: T) => void) => (value: T) => {
-      signal?.removeEventListener("abort", aborted);
-      end(value);
-    };
-    this.#pendingBytes += bytes.length;
-    this.#calls.set(call, {
-      bytes: bytes.length,
-      isStream: streams,
-      pieces: [],
-      part: ends.part,
-      done: over(ends.done),
-      failed: over((error: unknown) => ends.failed(signal?.aborted ? signal.reason : error)),
+    await new Promise<void>((settled) => {
+      const aborted = () => {
+        const at = this.#waiting.indexOf(turn);
+        if (at < 0) return this.cancel(call);
+        this.#waiting.splice(at, 1);
+        turn.fail(signal!.reason);
+        this.#admit();
+      };
+      const over = <T>(end: (value: T) => void) => (value: T) => {
+        signal?.removeEventListener("abort", aborted);
+        end(value);
+      };
+      const failed = over((error: unknown) => ends.failed(signal?.aborted ? signal.reason : error));
+      const turn: Turn = {
+        bytes: bytes.length,
+        isStream: streams,
+        make: () => {
+          this.#pendingBytes += bytes.length;
+          const { part, done } = ends;
+          this.#calls.set(call, { bytes: bytes.length, isStream: streams, pieces: [], part, done: over(done), failed });
+          const head = new Uint8Array([streams ? STREAMS : 0, function_.length, ...function_]);
+          this.#send(To.call, [APPLET, call], head, bytes);
+          settled();
+        },
+        fail: (error) => {
+          failed(error);
+          settled();
+        },
+      };
+      signal?.addEventListener("abort", aborted, { once: true });
+      this.#waiting.push(turn);
+      this.#admit();
     });
-    const head = new Uint8Array([streams ? STREAMS : 0, function_.length, ...function_]);
-    this.#send(To.call, [APPLET, call], head, bytes);
     return call;
   }
 
@@ -333,10 +357,18 @@ class Socket {
 
   close(): Promise<void> {
     this.#closing ??= (async () => {
-      this.#waiting.splice(0).forEach((room) => room());
       if (!this.#end) {
         // Nobody may read their parts any more.
         this.#calls.forEach(({ isStream }, call) => { if (isStream) this.cancel(call); });
+        const error = new AppletEndedError("the applet was closed");
+        for (const turn of this.#waiting.filter(({ isStream }) => isStream)) {
+          this.#waiting.splice(this.#waiting.indexOf(turn), 1);
+          turn.fail(error);
+        }
+        this.#admit();
+        if (this.#waiting.length > 0) await new Promise<void>((drained) => { this.#drained = drained; });
+      }
+      if (!this.#end) {
         const closed = new Promise<void>((resolve) => { this.#closed = resolve; });
         this.#send(To.close, [APPLET]);
         await closed;
@@ -414,22 +446,30 @@ class Socket {
     call.done(bytes);
   }
 
-  /** Takes a call that is done out, and lets one that waits have its room. */
+  /** Takes a call that is done out, and lets those that wait have its room. */
   #over(number: number): PendingCall | undefined {
     const call = this.#calls.get(number);
     if (call) {
       this.#calls.delete(number);
       this.#pendingBytes -= call.bytes;
-      this.#waiting.splice(0).forEach((room) => room());
+      this.#admit();
     }
     return call;
+  }
+
+  /** Makes calls that wait, in their order, for as long as there is room. */
+  #admit(): void {
+    while (this.#waiting.length > 0 && this.#hasRoom(this.#waiting[0]!.bytes)) this.#waiting.shift()!.make();
+    if (this.#waiting.length === 0) this.#drained?.();
   }
 
   /** The applet or the connection is gone. */
   #finish(error: unknown): void {
     this.#end ??= error;
+    const waiting = this.#waiting.splice(0);
     for (const number of [...this.#calls.keys()]) this.#over(number)?.failed(this.#end);
-    this.#waiting.splice(0).forEach((room) => room());
+    waiting.forEach((turn) => turn.fail(this.#end));
+    this.#drained?.();
     this.#opening?.reject(this.#end);
     this.#closed?.();
   }

@@ -152,6 +152,26 @@ test("calls stream, fail, are cancelled and wait for room; a worker calls, too",
   });
 });
 
+// Guarantee: serve/browser
+test("calls are made in their order, also those that wait for room, and before the applet is closed", async () => {
+  const { page } = await tab();
+  await page.goto(await serve());
+  const seen = await page.evaluate(async () => {
+    const { NativeApplet } = await import("/dist/index.js");
+    const applet = await NativeApplet.open("/echo");
+    const done = [];
+    // Six are more than may be on their way at once; a small one would have room.
+    const inputs = [...Array.from({ length: 6 }, () => new Uint8Array(15 << 20)), "small"];
+    const calls = inputs.map((input, at) => applet.call("echo", input).then(() => done.push(at)));
+    const ended = await applet.call("echo", "", { signal: AbortSignal.timeout(1) })
+      .then(() => "done", (error) => error.name);
+    const before = done.length;
+    await Promise.all([applet.close(), ...calls]);
+    return { done, ended, isEarly: before < inputs.length };
+  });
+  assert.deepEqual(seen, { done: [0, 1, 2, 3, 4, 5, 6], ended: "TimeoutError", isEarly: true });
+});
+
 test("a small call takes little time", async () => {
   const { page } = await tab();
   await page.goto(await serve());
