@@ -25,7 +25,10 @@ export interface CallOptions {
    * for a function that only reads. What it stores all the same goes with the next commit.
    */
   readonly commit?: boolean;
-  /** Takes the parts of a streaming result; the applet waits for the promise that it returns. */
+  /**
+   * Takes the parts of a streaming result; the applet waits for the promise that it returns. What it
+   * throws ends the call, which is rejected with that.
+   */
   readonly onChunk?: (bytes: Uint8Array) => void | Promise<void>;
 }
 
@@ -33,6 +36,8 @@ interface Call {
   readonly resolve: (bytes: Uint8Array) => void;
   readonly reject: (error: unknown) => void;
   readonly options: CallOptions;
+  /** `onChunk` threw: no more of the result is wanted. */
+  failure?: { readonly error: unknown };
 }
 
 interface Message {
@@ -70,8 +75,7 @@ export class Mailbox {
       partOf(this.#memory(), to, HEADER_BYTES);
       partOf(this.#memory(), place, room);
       if (this.#queue.length > 0 || this.#hasEnd) return this.#receive(to, place, room);
-      return new Promise<void>((arrived) => { this.#arrived = arrived; })
-        .then(() => this.#receive(to, place, room));
+      return this.#arrival().then(() => this.#receive(to, place, room));
     },
     send: (header, payload) => {
       const bytes = partOf(this.#memory(), header! >>> 0, HEADER_BYTES);
@@ -79,8 +83,9 @@ export class Mailbox {
       const length = view.getUint32(0, true);
       const call = Number(view.getBigUint64(8, true));
       const kind = view.getUint16(4, true);
-      const signal = this.#calls.get(call)?.options.signal;
-      if (kind === Kind.chunk && signal?.aborted) return Status.cancelled;
+      const waiting = this.#calls.get(call);
+      const isUnwanted = waiting?.options.signal?.aborted || waiting?.failure !== undefined;
+      if (kind === Kind.chunk && isUnwanted) return Status.cancelled;
       if (length > PAYLOAD_BYTES_MAX) return Status.tooLarge;
       const copy = partOf(this.#memory(), payload! >>> 0, length).slice();
       if (kind === Kind.chunk && view.getBigUint64(32, true) !== 0n) {
@@ -104,16 +109,22 @@ export class Mailbox {
         throw new RangeError(`the input has ${input.length} bytes; ${PAYLOAD_BYTES_MAX} are the most`);
       }
       const call = ++this.#lastCall;
-      this.#calls.set(call, { resolve, reject, options });
       const message = { kind: Kind.call, call, index, payload: input };
-      this.#queue.push(message);
-      options.signal?.addEventListener("abort", () => {
+      const aborted = () => {
         const at = this.#queue.indexOf(message);
         if (at < 0) return;
         this.#queue.splice(at, 1);
         this.#calls.delete(call);
         reject(options.signal!.reason);
-      }, { once: true });
+      };
+      const over = <T>(end: (value: T) => void) => (value: T) => {
+        // A signal of many calls keeps no input of one that is done.
+        options.signal?.removeEventListener("abort", aborted);
+        end(value);
+      };
+      options.signal?.addEventListener("abort", aborted, { once: true });
+      this.#calls.set(call, { resolve: over(resolve), reject: over(reject), options });
+      this.#queue.push(message);
       this.#wake();
     });
   }
@@ -131,6 +142,13 @@ export class Mailbox {
     this.#isReady.reject(new UnsupportedError(words, { cause: error }));
     this.#calls.forEach(({ reject }) => reject(error));
     this.#calls.clear();
+  }
+
+  /** Waits for a message. One that came may be taken back before the applet has it. */
+  async #arrival(): Promise<void> {
+    while (this.#queue.length === 0 && !this.#hasEnd) {
+      await new Promise<void>((arrived) => { this.#arrived = arrived; });
+    }
   }
 
   #wake(): void {
@@ -164,15 +182,25 @@ export class Mailbox {
     // The caller ended the call.
     if (waiting === undefined) return Status.ok;
     if (kind === Kind.chunk) {
-      const taken = waiting.options.onChunk?.(payload);
-      return taken instanceof Promise ? taken.then(() => Status.ok) : Status.ok;
+      // As words to the caller, and never through the applet's frames: others may call it, too.
+      const refused = (error: unknown) => {
+        waiting.failure = { error };
+        return Status.cancelled;
+      };
+      try {
+        const taken = waiting.options.onChunk?.(payload);
+        return taken instanceof Promise ? taken.then(() => Status.ok, refused) : Status.ok;
+      } catch (error) {
+        return refused(error);
+      }
     }
     if (kind !== Kind.result && kind !== Kind.failure) {
       throw new WebAssembly.RuntimeError(`the applet sent a message of kind ${kind}, which is none`);
     }
     this.#calls.delete(call);
     const answer = () => {
-      if (waiting.options.signal?.aborted) waiting.reject(waiting.options.signal.reason);
+      if (waiting.failure !== undefined) waiting.reject(waiting.failure.error);
+      else if (waiting.options.signal?.aborted) waiting.reject(waiting.options.signal.reason);
       else if (kind === Kind.result) waiting.resolve(payload);
       else waiting.reject(new CallError(status, new TextDecoder().decode(payload)));
       return Status.ok;

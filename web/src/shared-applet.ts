@@ -68,6 +68,8 @@ export class SharedApplet {
   #owner: string | undefined;
   /** Fulfilled when somebody runs the applet. */
   #known = defer<string>();
+  /** Calls that wait for that. */
+  #waiting = 0;
   #lastCall = 0;
 
   private constructor(name: string, start: () => Promise<Applet>) {
@@ -112,7 +114,8 @@ export class SharedApplet {
       this.#closing.signal.throwIfAborted();
       options.signal?.throwIfAborted();
       this.#stepInLine();
-      const owner = await this.#known.promise;
+      this.#waiting += 1;
+      const owner = await this.#known.promise.finally(() => { this.#waiting -= 1; });
       this.#closing.signal.throwIfAborted();
       if (this.#applet !== undefined) return await this.#applet.call(name, bytes, options);
       const output = await this.#callThere(owner, name, bytes, options);
@@ -175,7 +178,11 @@ export class SharedApplet {
       .catch((error) => {
         if (!this.#closing.signal.aborted) this.#fail(error);
       })
-      .finally(() => { this.#isInLine = false; });
+      .finally(() => {
+        this.#isInLine = false;
+        // They were made while this tab's turn was coming to its end.
+        if (this.#waiting > 0) this.#stepInLine();
+      });
   }
 
   /**
@@ -187,6 +194,8 @@ export class SharedApplet {
     try {
       applet = await this.#start();
     } catch (error) {
+      // Whoever had its turn before is gone.
+      this.#loseCalls();
       this.#fail(error);
       return;
     }
@@ -300,12 +309,17 @@ export class SharedApplet {
     if (this.#owner === owner) return;
     if (this.#owner !== undefined) this.#unknow();
     this.#owner = owner;
+    this.#loseCalls(owner);
+    this.#known.resolve(owner);
+  }
+
+  /** Calls that were sent to another tab than this one have no answer any more. */
+  #loseCalls(owner?: string): void {
     for (const [call, { owner: asked, reject }] of this.#calls) {
       if (asked === owner) continue;
       this.#calls.delete(call);
       reject(new OwnerLostError("the tab that ran the applet is gone; the call may have been made"));
     }
-    this.#known.resolve(owner);
   }
 
   #fail(error: unknown): void {

@@ -107,6 +107,17 @@ test("a streaming result comes in parts, and can be ended", async () => {
   assert.equal(await step("call", { name: "echo", input: "still there" }), "still there");
 });
 
+// Guarantee: web/streams
+test("a caller that gives up or fails ends its own call, and not the applet", async () => {
+  const { step } = await tab();
+  await step("serve", { applet: "echo" });
+  assert.equal(await step("abortAtOnce", { name: "count" }), "AbortError");
+  for (const isLater of [false, true]) {
+    assert.equal(await step("streamIntoNothing", { name: "numbers", input: "100000000", isLater }), "RangeError");
+  }
+  assert.equal(await step("call", { name: "echo", input: "still there" }), "still there");
+});
+
 // Guarantee: web/host-functions
 test("an applet calls the functions of its host, which may take their time, and no others", async () => {
   const { step } = await tab();

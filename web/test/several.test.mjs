@@ -135,6 +135,22 @@ test("an applet that trapped is started anew for all tabs, and its error is of i
 });
 
 // Guarantee: web/shared
+test("a call right behind a trap is answered, and one that a failed start follows is lost", async () => {
+  const alone = await tab();
+  await alone.step("share", { applet: "trial" });
+  assert.equal(await alone.step("sharedRetry", { name: "echo", input: "again" }), "again");
+  const [first, second] = [await tab(), await tab()];
+  await first.step("share", { applet: "plugin" });
+  await second.step("share", { applet: "plugin", failures: 1 });
+  // Its host function never answers.
+  const lost = second.step("sharedCall", { name: "title", input: "http://127.0.0.1/" });
+  await new Promise((done) => setTimeout(done, 300));
+  await first.page.close();
+  assert.equal(await lost, "OwnerLostError");
+  assert.match(await second.step("sharedCall", { name: "count_vowels", input: "a" }), /1/);
+});
+
+// Guarantee: web/shared
 test("a call for another tab streams, and is ended there", async () => {
   const [first, second] = [await tab(), await tab()];
   for (const { step } of [first, second]) await step("share", { applet: "echo" });
