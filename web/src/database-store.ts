@@ -27,6 +27,7 @@ interface Contents {
 export class DatabaseStore implements HeapStore {
   readonly weaker = "kept in IndexedDB: a commit is stored only some time after it was made, which \
 `settled` waits for, and what an applet commits while it runs may be lost with its tab";
+  readonly #name: string;
   readonly #size: number;
   readonly #lock: HeapLock;
   readonly #database: IDBDatabase;
@@ -34,16 +35,20 @@ export class DatabaseStore implements HeapStore {
   readonly #pages: Map<number, Uint8Array>;
   /** Pages of commits that are not stored yet. */
   #unstored = new Set<number>();
+  /** What the next transaction promises. */
   #durability: Durability = "relaxed";
+  /** Whether transactions were made that a power cut may take back. */
+  #isUnflushed = false;
   #length: number;
   #writing: Promise<void> | undefined;
   #isClosed = false;
   #isLost = false;
 
   private constructor(
-    lock: HeapLock, database: IDBDatabase, options: OpenOptions,
+    name: string, lock: HeapLock, database: IDBDatabase, options: OpenOptions,
     { pages, length }: Contents,
   ) {
+    this.#name = name;
     this.#size = options.size;
     this.#lock = lock;
     this.#database = database;
@@ -68,7 +73,11 @@ export class DatabaseStore implements HeapStore {
       database = await opened(PREFIX + name);
       const stored = await contents(database);
       checkedLimit(name, stored.length, options.size);
-      return new DatabaseStore(lock, database, options, stored);
+      // An import that was killed left it: what comes into the heap now is another one.
+      if (stored.length === 0 && mode === "exclusive") {
+        await asked(database.transaction(PAGES, "readwrite").objectStore(PAGES).delete(ORIGIN));
+      }
+      return new DatabaseStore(name, lock, database, options, stored);
     } catch (error) {
       database?.close();
       lock.release();
@@ -135,6 +144,12 @@ export class DatabaseStore implements HeapStore {
     if (this.#isClosed) throw new Error("the heap is closed");
     if (this.#isReadOnly) throw new Error("the heap was opened for reading");
     const sorted = checkedPages(heap, pages, this.#size);
+    if (sorted.length === 0) {
+      if (durability === "strict" && (this.#isUnflushed || this.#unstored.size > 0)) {
+        this.#durability = "strict";
+      }
+      return 0;
+    }
     for (const page of sorted) {
       this.#pages.set(page, heap.slice(page * PAGE_SIZE, (page + 1) * PAGE_SIZE));
       this.#unstored.add(page);
@@ -145,7 +160,8 @@ export class DatabaseStore implements HeapStore {
   }
 
   async settled(): Promise<void> {
-    while (this.#writing !== undefined || this.#unstored.size > 0) {
+    const hasMore = () => this.#unstored.size > 0 || (this.#isUnflushed && this.#durability === "strict");
+    while (this.#writing !== undefined || hasMore()) {
       this.#writing ??= this.#write().finally(() => { this.#writing = undefined; });
       await this.#writing;
     }
@@ -186,11 +202,24 @@ export class DatabaseStore implements HeapStore {
     this.settled().then(release, release);
   }
 
+  async remove(): Promise<void> {
+    this.#isClosed = true;
+    try {
+      // What it was about to store does not matter any more.
+      await this.#writing?.catch(() => {});
+      this.#database.close();
+      await DatabaseStore.remove(this.#name);
+    } finally {
+      this.#lock.release();
+    }
+  }
+
   /** Stores what is not stored yet, in one transaction. */
   async #write(): Promise<void> {
     const pages = this.#unstored;
     const durability = this.#durability;
     [this.#unstored, this.#durability] = [new Set(), "relaxed"];
+    if (durability === "relaxed") this.#isUnflushed = true;
     try {
       await new Promise<void>((done, failed) => {
         const transaction = this.#database.transaction(PAGES, "readwrite", { durability });
@@ -200,9 +229,10 @@ export class DatabaseStore implements HeapStore {
         transaction.oncomplete = () => done();
         transaction.onabort = () => failed(transaction.error);
       });
+      if (durability === "strict") this.#isUnflushed = false;
     } catch (error) {
       pages.forEach((page) => this.#unstored.add(page));
-      this.#durability = durability;
+      if (durability === "strict") this.#durability = durability;
       await this.check();
       if ((error as DOMException | null)?.name !== "QuotaExceededError") throw error;
       throw new QuotaError(NO_ROOM);

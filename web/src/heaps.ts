@@ -137,7 +137,11 @@ export class AppletHeap {
   commit(memory: WebAssembly.Memory, durability: Durability): number {
     const started = performance.now();
     const pages = this.changedPages();
-    if (pages.length === 0) return 0;
+    if (pages.length === 0) {
+      // What relaxed commits stored before is to survive as this one does.
+      if (durability === "strict" && !this.isReadOnly) this.store.commit(this.bytes(memory), [], durability);
+      return 0;
+    }
     const found = performance.now();
     this.store.commit(this.bytes(memory), pages, durability);
     this.#sums!.store(pages);

@@ -1,6 +1,7 @@
 /** Opens what keeps a heap: files, or a database where there are none and that was asked for. */
 import { DatabaseStore } from "./database-store.js";
 import { FilesRefusedError } from "./errors.js";
+import { NotFoundError } from "./heap-errors.js";
 import { PageStore } from "./page-store.js";
 import { PAGE_SIZE, type HeapStore, type OpenOptions } from "./store.js";
 
@@ -23,8 +24,18 @@ export async function openStore(
     return store;
   } catch (error) {
     // Where files are there, but not for this thread, a database would be a second heap of that name.
-    if (fallback !== "indexeddb" || !(error instanceof FilesRefusedError)) throw error;
-    return await DatabaseStore.open(name, options);
+    if (fallback === "indexeddb" && error instanceof FilesRefusedError) {
+      return await DatabaseStore.open(name, options);
+    }
+    const isInDatabase = fallback === "indexeddb" && error instanceof NotFoundError
+      && await DatabaseStore.contentsOf(name) !== undefined;
+    if (!isInDatabase) throw error;
+    // It moves into files, which takes a writer.
+    const { size, wait } = options;
+    const moved = await openStore(name, { size, wait }, fallback);
+    if (options.access !== "read-only") return moved;
+    moved.close();
+    return await PageStore.open(name, options);
   }
 }
 

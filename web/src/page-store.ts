@@ -149,6 +149,7 @@ export class PageStore implements HeapStore {
   weaker: string | undefined;
   readonly #size: number;
   readonly #scratch: Scratch;
+  readonly #name: string;
   readonly #lock: HeapLock;
   readonly #folder: FileSystemDirectoryHandle;
   readonly #image: FileSystemSyncAccessHandle;
@@ -182,11 +183,12 @@ export class PageStore implements HeapStore {
   #sumsGeneration: number | undefined;
 
   private constructor(
-    lock: HeapLock, folder: FileSystemDirectoryHandle,
+    name: string, lock: HeapLock, folder: FileSystemDirectoryHandle,
     [image, journal, sums]: readonly FileSystemSyncAccessHandle[], options: OpenOptions,
   ) {
     this.#size = options.size;
     this.#scratch = new Scratch();
+    this.#name = name;
     this.#lock = lock;
     this.#folder = folder;
     this.#image = image!;
@@ -232,9 +234,10 @@ export class PageStore implements HeapStore {
         // The files were never made, or the tab that had the lock before removed them.
         return await openParts(findParts(await originFiles(), name, { create }), access);
       });
-      const store = new PageStore(lock, folder, files, options);
+      const store = new PageStore(name, lock, folder, files, options);
       store.#find();
       checkedLimit(name, store.length, options.size);
+      if (store.length === 0 && mode === "exclusive") await store.#dropOrigin();
       return store;
     } catch (error) {
       files.forEach((file) => file.close());
@@ -356,17 +359,22 @@ export class PageStore implements HeapStore {
 
   /**
    * Stores the pages with these numbers as they are in `heap`, all or none, and as many bytes as
-   * `heap` has; returns how many pages these are. Throws `QuotaError`, after which what was
-   * committed before stands, and another commit may be tried.
+   * `heap` has; returns how many pages these are. A strict commit has those before it on the disk,
+   * too, also where it has no pages. Throws `QuotaError`, after which what was committed before
+   * stands, and another commit may be tried.
    */
   commit(
     heap: Uint8Array, pages: readonly number[], durability: Durability = "strict",
   ): number {
     this.#check();
     const sorted = checkedPages(heap, pages, this.#size);
-    if (sorted.length === 0) return 0;
-    this.#checkImage();
     const isStrict = durability === "strict";
+    if (sorted.length === 0) {
+      // Relaxed commits before it may not be on the disk.
+      if (isStrict) this.#flushAll();
+      return 0;
+    }
+    this.#checkImage();
     // Of an entry that was not flushed its pages may be missing: none that was may stand behind it.
     if (this.#tail > JOURNAL_BYTES_MAX || (isStrict && this.#isImageUnflushed)) this.checkpoint();
     const [inJournal, atHome] = this.#parted(sorted);
@@ -578,6 +586,15 @@ export class PageStore implements HeapStore {
     }
   }
 
+  /** An import that was killed left it: what comes into the heap now is another one. */
+  async #dropOrigin(): Promise<void> {
+    try {
+      await this.#folder.removeEntry(ORIGIN_FILE);
+    } catch (error) {
+      if ((error as DOMException).name !== "NotFoundError") throw error;
+    }
+  }
+
   /** Commits are stored when they return. */
   settled(): undefined {
     return undefined;
@@ -615,6 +632,16 @@ export class PageStore implements HeapStore {
     // Chromium does not come back from closing a file that it has removed.
     if (!this.#isLost) [this.#image, this.#journal, this.#sums].forEach((file) => file.close());
     this.#lock.release();
+  }
+
+  async remove(): Promise<void> {
+    this.#ended = "the heap was removed";
+    try {
+      if (!this.#isLost) [this.#image, this.#journal, this.#sums].forEach((file) => file.close());
+      await (await originFiles()).removeEntry(this.#name, { recursive: true });
+    } finally {
+      this.#lock.release();
+    }
   }
 
   #check(): void {

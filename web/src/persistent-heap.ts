@@ -57,6 +57,7 @@ export class PersistentHeap {
   readonly [CORE]: HeapCore;
   readonly #heaps: Heaps;
   #checkpoint: ReturnType<typeof setTimeout> | undefined;
+  #committedAt = 0;
 
   private constructor(core: HeapCore, heaps: Heaps) {
     this[CORE] = core;
@@ -253,6 +254,7 @@ rolled back");
       throw new TransactionError("a commit is made behind the transaction, not in it");
     }
     const pages = this.#heaps.commit(durability);
+    this.#committedAt = performance.now();
     this.#scheduleCheckpoint();
     return pages;
   }
@@ -299,13 +301,16 @@ rolled back");
     }
   }
 
-  /** Brings commits home while nothing is done. */
+  /** Looks that commits are stored and the storage is there, and brings them home while nothing is done. */
   #scheduleCheckpoint(): void {
-    clearTimeout(this.#checkpoint);
-    this.#checkpoint = setTimeout(async () => {
+    this.#checkpoint ??= setTimeout(async () => {
+      this.#checkpoint = undefined;
       try {
         await this.settled();
-        if (!this[CORE].isClosed) this[CORE].heap.checkpoint();
+        if (this[CORE].isClosed) return;
+        // Commits may follow one another without a pause.
+        if (performance.now() - this.#committedAt < CHECKPOINT_AFTER_MS) return this.#scheduleCheckpoint();
+        this[CORE].heap.checkpoint();
       } catch {
         // The commits stand in the journal; what failed fails again with the next commit.
       }

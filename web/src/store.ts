@@ -53,7 +53,10 @@ export interface HeapStore {
   keepSums(sums: Float64Array): void;
   /** Reads as much of the beginning as `head` takes, a page at most; what is not stored is zero. */
   readHead(head: Uint8Array): void;
-  /** Stores these pages of `heap`, all or none; returns how many they are. */
+  /**
+   * Stores these pages of `heap`, all or none; returns how many they are. A strict one has earlier
+   * commits survive as it does, also where it has no pages.
+   */
   commit(heap: Uint8Array, pages: readonly number[], durability?: Durability): number;
   /**
    * Fulfilled when the commits so far are stored, rejected with the error of one that could not be;
@@ -69,6 +72,8 @@ export interface HeapStore {
   checkpoint(): void;
   /** Releases the heap. Call `check` before where the storage may have been cleared. */
   close(): void;
+  /** Removes the heap with its snapshots, and releases it. */
+  remove(): Promise<void>;
 }
 
 /** Throws a `RangeError` for what is no name of a heap: it is that of a folder. */

@@ -8,7 +8,6 @@
 import { CorruptError, ExistsError, UnsupportedError } from "./errors.js";
 import { LIMIT_DEFAULT, LIMIT_MAX, WASM_PAGE_SIZE } from "./layout.js";
 import { type FallbackOptions, openStore } from "./open-store.js";
-import { removeHeap } from "./origin-heaps.js";
 import { type HeapStore, PAGE_SIZE } from "./store.js";
 import { type Sum, summer } from "./xxh3.js";
 
@@ -47,9 +46,9 @@ export async function exportHeap(
   const sum = await summer();
   const store = await openStore(name, { size: LIMIT_MAX, create: false }, fallback);
   try {
-    const backed = store.length;
-    if (backed === 0) throw new RangeError("nothing is stored of the heap; run its applet first");
-    const heap = store.readWhole();
+    if (store.length === 0) throw new RangeError("nothing is stored of the heap; run its applet first");
+    const heap = wholePages(store.readWhole());
+    const backed = heap.length;
     let header = await kept(store);
     if (header === undefined) {
       header = newHeader(name, limit);
@@ -98,8 +97,9 @@ export async function importHeap(
       .filter((page) => page === 0 || page < had || !isZero(whole, page)));
     await store.settled();
   } catch (error) {
-    store.close();
-    if (isNew) await removeHeap(name, { fallback }).catch(() => {});
+    // By the lock that it has: a tab that waits for it may store a heap of its own.
+    if (isNew) await store.remove().catch(() => {});
+    else store.close();
     throw error;
   }
   store.close();
@@ -117,6 +117,15 @@ async function checkReplaced(
   if (known === undefined || address(known) !== address(header)) {
     throw new ExistsError(`the heap ${name} is another one than that of the stream; remove it first`);
   }
+}
+
+/** With zeroes up to a page of WebAssembly: streams have no other heaps, and a store takes any length. */
+function wholePages(heap: Uint8Array): Uint8Array {
+  const length = Math.ceil(heap.length / WASM_PAGE_SIZE) * WASM_PAGE_SIZE;
+  if (length === heap.length) return heap;
+  const padded = new Uint8Array(length);
+  padded.set(heap);
+  return padded;
 }
 
 function bytesOf(view: DataView): Uint8Array {

@@ -119,3 +119,34 @@ test("a call for which IndexedDB has no room is a QuotaError, and the next one s
   assert.equal(await second.count(), 4);
   assert.equal(await second.step("heapByte", { at: byte }), 7);
 });
+
+// Guarantee: web/commit
+test("a strict commit of nothing is a strict transaction behind relaxed ones", async () => {
+  const { step } = await poor();
+  assert.deepEqual(await step("durabilities"), ["relaxed", "strict"]);
+});
+
+// Guarantee: web/fallback
+test("commits without a pause get to IndexedDB, too", async () => {
+  const { step } = await poor();
+  const [failure, transactions] = await step("commitSteadily", { fallback, ms: 1500 });
+  assert.equal(failure, null);
+  assert.ok(transactions > 2, `${transactions} transactions`);
+});
+
+// Guarantee: web/fallback
+test("a heap that is still in IndexedDB is exported, and read", async () => {
+  const first = await poor();
+  for (const heaps of ["one", "two"]) {
+    await first.step("serve", { applet: "echo", heaps, fallback });
+    assert.equal(await first.count(), 1);
+    await first.step("stop");
+  }
+  await first.page.close();
+  const second = await tab();
+  assert.equal(await second.step("exportHeap", { name: "three", fallback }), "NotFoundError");
+  assert.ok((await second.step("exportHeap", { name: "one", fallback })).length > 1000);
+  const reader = { heap: "two", access: "read-only" };
+  const opened = await second.step("serve", { applet: "echo", heaps: reader, fallback, wait: true });
+  assert.ok(opened.includes("count"), opened);
+});

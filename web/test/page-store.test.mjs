@@ -138,6 +138,15 @@ test("entries are on the disk before their seal, and a commit that failed leaves
   assert.deepEqual(await step("values"), [3]);
 });
 
+// Guarantee: web/commit
+test("a strict commit of nothing has the relaxed ones before it on the disk", async () => {
+  const { step } = await tab();
+  await step("open", {});
+  await step("commit", { value: 1 });
+  const [relaxed, strict, heap] = await step("flushesOfNothing");
+  assert.deepEqual([relaxed, strict, heap > 0], [1, 0, true]);
+});
+
 // Guarantee: web/corrupt
 test("a damaged sealed journal is a CorruptError", async () => {
   const first = await tab();

@@ -87,6 +87,20 @@ test("storage that is cleared under an open heap is a StorageLostError, and no c
   }
 });
 
+// Guarantee: web/cleared
+test("storage that is cleared while commits follow without a pause is told within a second", async () => {
+  const { page, step } = await tab();
+  const steadily = step("commitSteadily", { ms: 10_000 });
+  await new Promise((done) => setTimeout(done, 500));
+  const session = await page.createCDPSession();
+  const { origin } = new URL(page.url());
+  const cleared = Date.now();
+  await session.send("Storage.clearDataForOrigin", { origin, storageTypes: "all" });
+  const [failure] = await steadily;
+  assert.equal(failure, "StorageLostError");
+  assert.ok(Date.now() - cleared < 5000, "the loop ended by it");
+});
+
 // Guarantee: web/quota
 test("an applet that commits itself is told that there is no room, and goes on", async () => {
   const { step } = await tab();

@@ -150,6 +150,20 @@ test("a portable heap goes from a native applet to the page, and to one in WebAs
   holdfast("heap", "check", "mails-back");
 });
 
+// Guarantee: web/transfer
+test("an import that fails or is killed leaves nothing, and costs no other heap", async () => {
+  const { step } = await tab();
+  const base64 = streamOf("vain").toString("base64");
+  assert.deepEqual(await step("importInVain", { name: "vain", base64 }), ["QuotaError", true]);
+  assert.equal(await step("originOfNothing"), false);
+});
+
+// Guarantee: web/transfer
+test("a heap of any number of pages goes out and in again", async () => {
+  const { step } = await tab();
+  assert.deepEqual(await step("moveOddPages"), [65536, 7 * 10 * 4096]);
+});
+
 // Guarantee: web/transfer-damaged
 test("a stream that differs in any part is refused, and nothing is stored", async () => {
   const stream = streamOf("damaged");

@@ -78,6 +78,118 @@ const steps = {
     store.checkpoint();
     return done;
   },
+  /** How often a strict commit of nothing flushes: behind a relaxed one, a strict one, and one of a heap. */
+  async flushesOfNothing() {
+    const { flush } = FileSystemSyncAccessHandle.prototype;
+    let flushes = 0;
+    FileSystemSyncAccessHandle.prototype.flush = function () {
+      flushes += 1;
+      return flush.call(this);
+    };
+    try {
+      const counts = ["relaxed", "strict"].map((durability) => {
+        steps.commit({ value: 5, durability });
+        flushes = 0;
+        store.commit(heap, [], "strict");
+        return flushes;
+      });
+      const kept = await PersistentHeap.open("kept");
+      kept.commit("relaxed");
+      flushes = 0;
+      kept.commit("strict");
+      counts.push(flushes);
+      await kept.close();
+      return counts;
+    } finally {
+      FileSystemSyncAccessHandle.prototype.flush = flush;
+    }
+  },
+  /** The durability of the transactions of relaxed commits and of a strict one of nothing, in IndexedDB. */
+  async durabilities() {
+    const { transaction } = IDBDatabase.prototype;
+    const seen = [];
+    const kept = await PersistentHeap.open("kept", { fallback: "indexeddb" });
+    IDBDatabase.prototype.transaction = function (stores, mode, options) {
+      if (mode === "readwrite") seen.push(options?.durability);
+      return transaction.call(this, stores, mode, options);
+    };
+    try {
+      for (const durability of ["relaxed", "strict", "strict"]) {
+        kept.commit(durability);
+        await kept.settled();
+      }
+      await kept.close();
+      return seen;
+    } finally {
+      IDBDatabase.prototype.transaction = transaction;
+    }
+  },
+  /**
+   * Commits of a heap that follow one another without a pause, until one fails: its error, and how many
+   * transactions IndexedDB has had by then.
+   */
+  async commitSteadily({ fallback, ms }) {
+    const { transaction } = IDBDatabase.prototype;
+    let transactions = 0;
+    IDBDatabase.prototype.transaction = function (stores, mode, options) {
+      if (mode === "readwrite") transactions += 1;
+      return transaction.call(this, stores, mode, options);
+    };
+    const kept = await PersistentHeap.open("steady", { fallback });
+    const at = kept.allocate(8);
+    const end = performance.now() + ms;
+    let failure = null;
+    try {
+      for (let value = 1; performance.now() < end; value++) {
+        kept.bytes(at)[0] = value;
+        kept.commit();
+        await new Promise((done) => setTimeout(done, 20));
+      }
+    } catch (error) {
+      failure = error.name;
+    }
+    IDBDatabase.prototype.transaction = transaction;
+    return [failure, transactions];
+  },
+  /** A heap of pages that fill none of WebAssembly, out and in again: its length, and its bytes' sum. */
+  async moveOddPages() {
+    const bytes = new Uint8Array(10 * PAGE_SIZE).fill(7);
+    const odd = await PageStore.open("odd", { size: bytes.length });
+    odd.commit(bytes, Array.from({ length: 10 }, (_, page) => page));
+    odd.close();
+    const stream = await exportHeap("odd");
+    await removeHeap("odd");
+    await importHeap("odd", stream);
+    const back = await PageStore.open("odd", { size: 2 ** 20 });
+    const whole = back.readWhole();
+    back.close();
+    return [whole.length, whole.reduce((sum, byte) => sum + byte, 0)];
+  },
+  /** Whether a heap that has nothing keeps an origin that a killed import left. */
+  async originOfNothing() {
+    const imported = await PageStore.open("nothing", { size });
+    await imported.keepOrigin(new Uint8Array(256).fill(1));
+    imported.abandon();
+    const opened = await PageStore.open("nothing", { size });
+    const origin = await opened.origin();
+    opened.close();
+    return origin !== undefined;
+  },
+  /** An import that finds no room, and a heap of its name that waits: the error, and whether it is there. */
+  async importInVain({ name, base64 }) {
+    const { write } = FileSystemSyncAccessHandle.prototype;
+    FileSystemSyncAccessHandle.prototype.write = () => {
+      FileSystemSyncAccessHandle.prototype.write = write;
+      throw new DOMException("the disk is full", "QuotaExceededError");
+    };
+    const importing = importHeap(name, new Blob([bytesOf(base64)])).catch((error) => error.name);
+    const isHeld = async () =>
+      (await navigator.locks.query()).held.some((lock) => lock.name === `holdfast:${name}`);
+    for (let i = 0; i < 1000 && !(await isHeld()); i++);
+    const waited = await PersistentHeap.open(name, { wait: true });
+    await waited.close();
+    return [await importing, (await heapNames()).includes(name)];
+  },
   /** A commit whose first write finds no room. */
   failFirstWrite() {
     const { write } = FileSystemSyncAccessHandle.prototype;
@@ -290,6 +402,20 @@ const steps = {
       .then(() => "ended", (error) => error.name);
     return { chunks: chunks.length, last: chunks.at(-1), ended };
   },
+  /** A call that is given up before the applet has it. */
+  async abortAtOnce({ name }) {
+    const control = new AbortController();
+    const ended = applet.call(name, "", { signal: control.signal }).then(() => "ended", (error) => error.name);
+    control.abort();
+    return await ended;
+  },
+  /** A streaming result of which nobody takes the second part: how the call ends. */
+  async streamIntoNothing({ name, input, isLater }) {
+    let parts = 0;
+    const refuse = () => { throw new RangeError("there is no place for it"); };
+    const onChunk = () => ++parts < 2 ? undefined : isLater ? Promise.resolve().then(refuse) : refuse();
+    return await applet.call(name, input, { onChunk }).then(() => "ended", (error) => error.name);
+  },
   /** Several calls that do not wait for one another. */
   async callAtOnce({ name, inputs }) {
     const outputs = await Promise.all(inputs.map((input) => applet.call(name, input)));
@@ -329,6 +455,12 @@ const steps = {
   },
   async sharedCall({ name, input }) {
     return new TextDecoder("latin1").decode(await shared.call(name, input));
+  },
+  /** A call that is made as soon as the applet has trapped. */
+  async sharedRetry({ name, input }) {
+    await shared.call("crash").catch(() => {});
+    const again = steps.sharedCall({ name, input });
+    return await Promise.race([again, new Promise((done) => setTimeout(done, 10_000, "no answer"))]);
   },
   /** How a shared call that fails does: whether its error is one of the class of its name. */
   async sharedFailure({ name }) {
