@@ -28,6 +28,8 @@ use crate::message::{AccessBody, HeapBody, Kind, LimitsBody, StartBody};
 
 const HEAPS_MAX: usize = 16;
 const OUTPUT_BYTES_MAX: usize = 4096;
+/// What an applet is told that it is called: its file's name says where this user keeps things.
+const NAME: &str = "applet";
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// Why an applet did not start.
@@ -100,8 +102,11 @@ impl Opener {
                 }
             }
         }
-        let command =
-            Command::new(path, grants).examined(file).limits(limits).start_while(is_wanted);
+        let command = Command::new(path, grants)
+            .examined(file)
+            .called(NAME)
+            .limits(limits)
+            .start_while(is_wanted);
         command.stdio(Stdio::capture(OUTPUT_BYTES_MAX)).spawn().map_err(|error| {
             self.remove(made);
             let output = output_of(&error);

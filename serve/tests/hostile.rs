@@ -593,6 +593,22 @@ fn page_learns_no_path_and_no_process() {
     assert!(told.contains(&own) && told.contains(&place), "{told}");
 }
 
+/// An applet has no path of this machine to tell its page.
+///
+/// Guarantee: serve/discretion
+#[test]
+fn applet_does_not_learn_where_its_file_is() {
+    let home = Home::new();
+    let served = home.serve();
+    for name in ["trial", "trial.wasm"] {
+        let mut client = served.connect();
+        client.start(&applet(name), &["tally"]).unwrap();
+        let told = client.call("own_name", b"").unwrap();
+        assert_eq!(String::from_utf8(told).unwrap(), "applet", "{name}");
+        client.close();
+    }
+}
+
 /// Cuts off the files beneath a folder that have this in their name.
 fn cut_files_of(folder: &Path, name: &str) {
     for entry in std::fs::read_dir(folder).unwrap().flatten() {

@@ -39,6 +39,13 @@ impl Command {
         self
     }
 
+    /// What the applet is told that it is called, as argument 0: by default the path of its file, which
+    /// says something of this machine.
+    pub fn called(mut self, name: impl Into<String>) -> Command {
+        self.plan.name = Some(name.into());
+        self
+    }
+
     /// Connects the standard streams; without this the applet reads nothing and its output is
     /// discarded. A native applet never has the host's terminal: its streams are pipes, and both
     /// outputs go the same way.

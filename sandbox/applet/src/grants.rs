@@ -44,6 +44,7 @@ impl Grants {
             Plan {
                 path,
                 examined: None,
+                name: None,
                 args,
                 env,
                 dirs,

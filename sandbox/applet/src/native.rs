@@ -173,6 +173,9 @@ fn begin(plan: &Plan, heaps: &mut Heaps, serve: bool, crossings: Mark) -> Result
         .crossings(crossings)
         .descriptor(CHANNEL_FD, memory.descriptor().map_err(host("hand the channel over"))?)
         .on_end(Arc::new(move || gone.peer_is_gone()));
+    if let Some(name) = &plan.name {
+        jail = jail.called(name);
+    }
     if let Some(is_that) = plan.for_jail() {
         jail = jail.examined(is_that);
     }

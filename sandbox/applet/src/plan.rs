@@ -24,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) path: PathBuf,
     /// What the file was when the host looked who the applet is.
     pub(crate) examined: Option<Arc<AppletFile>>,
+    /// Argument 0; the path unless said.
+    pub(crate) name: Option<String>,
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) dirs: Vec<holdfast_wasm::DirGrant>,
@@ -39,6 +41,7 @@ impl Plan {
     /// As the WebAssembly sandbox wants it.
     pub(crate) fn for_wasm(&self) -> Result<(Program, RunOptions), Failure> {
         let mut options = RunOptions::default();
+        options.name = self.name.clone();
         options.args = self.args.clone();
         options.env = self.env.clone();
         options.dirs = self.dirs.clone();

@@ -58,6 +58,7 @@ pub type Examined = Arc<dyn Fn(&File) -> io::Result<bool> + Send + Sync>;
 pub struct Jail {
     program: PathBuf,
     examined: Option<Examined>,
+    name: Option<OsString>,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     limits: JailLimits,
@@ -84,6 +85,7 @@ impl Jail {
         Jail {
             program: program.into(),
             examined: None,
+            name: None,
             args: Vec::new(),
             env: Vec::new(),
             limits: JailLimits::default(),
@@ -102,6 +104,12 @@ impl Jail {
             failing_step: None,
             crossings: Mark::default(),
         }
+    }
+
+    /// Argument 0; the path of the program unless said.
+    pub fn called(mut self, name: impl Into<OsString>) -> Jail {
+        self.name = Some(name.into());
+        self
     }
 
     /// Arguments after the program's name; in place of those set before.

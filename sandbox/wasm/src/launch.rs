@@ -47,7 +47,7 @@ pub(crate) fn new_store(
     link: &Arc<HeapLink>,
     (runtime, crossings): (Handle, Mark),
 ) -> Result<(Store<StoreState>, Captured), WasmError> {
-    let mut arguments = vec![program.name().to_owned()];
+    let mut arguments = vec![options.name.clone().unwrap_or_else(|| program.name().to_owned())];
     arguments.extend(options.args.iter().cloned());
     let (wasi, captured) = wasi::context(&arguments, &options.env, &options.dirs, &options.stdio)?;
     let fuel = options.limits.fuel;

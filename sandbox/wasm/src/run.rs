@@ -28,7 +28,9 @@ use crate::stdio::{Captured, Stdio};
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct RunOptions {
-    /// Arguments after the program's name.
+    /// Argument 0; the program's name unless said.
+    pub name: Option<String>,
+    /// The arguments after that.
     pub args: Vec<String>,
     /// Environment variables, the only ones that the applet sees.
     pub env: Vec<(String, String)>,

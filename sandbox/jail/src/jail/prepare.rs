@@ -171,7 +171,7 @@ pub(crate) fn prepare(
     steps.be_nice(jail.limits.nice);
     steps.default_signals();
     steps.install_filter(filter, machine.wait_flag);
-    let name = program.path.as_os_str();
+    let name = jail.name.as_deref().unwrap_or(program.path.as_os_str());
     let args: Result<Vec<_>, _> = std::iter::once(name)
         .chain(jail.args.iter().map(|arg| &**arg))
         .map(|arg| text("the argument", arg))
