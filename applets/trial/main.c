@@ -242,6 +242,12 @@ static int store_and_crash(holdfast_call *call, void *context) {
     return status ? status : crash(call, context);
 }
 
+static int store_and_exit(holdfast_call *call, void *context) {
+    int status = store(call, context);
+    if (!status) exit(7);
+    return status;
+}
+
 /* A store behind the end of what the heap has, and far away from everything. */
 static int store_out_of_range(holdfast_call *call, void *context) {
     (void)context;
@@ -423,6 +429,14 @@ static int ask_host_wrongly(holdfast_call *call, void *context) {
     return 0;
 }
 
+/* What the host told it that it is called. */
+static const char *own_name;
+
+static int tell_own_name(holdfast_call *call, void *context) {
+    (void)context;
+    return reply_bytes(call, own_name, strlen(own_name));
+}
+
 static int write_output(holdfast_call *call, void *context) {
     (void)context;
     size_t size;
@@ -458,6 +472,7 @@ static int run(const char *what, uint64_t value) {
 }
 
 int main(int argc, char **argv) {
+    own_name = argc > 0 ? argv[0] : "";
     if (argc > 1 && !strcmp(argv[1], "--never-serve")) return 3;
     if (argc > 1) return run(argv[1], argc > 2 ? strtoull(argv[2], NULL, 10) : 0);
     struct { const char *name; holdfast_function function; } functions[] = {
@@ -467,13 +482,13 @@ int main(int argc, char **argv) {
         {"large", large}, {"large_part", large_part}, {"large_failure", large_failure},
         {"kexec", kexec}, {"count", count}, {"look", look}, {"count_and_crash", count_and_crash},
         {"count_and_fail", count_and_fail}, {"store", store}, {"store_and_fail", store_and_fail},
-        {"store_and_crash", store_and_crash}, {"store_out_of_range", store_out_of_range}, {"fill", fill},
+        {"store_and_crash", store_and_crash}, {"store_and_exit", store_and_exit}, {"store_out_of_range", store_out_of_range}, {"fill", fill},
         {"transactions", transactions}, {"commit", commit}, {"increment", increment},
         {"write_output", write_output}, {"read_file", read_file}, {"write_file", write_file},
         {"store_in_order", store_in_order}, {"stop_in_a_part", stop_in_a_part},
         {"ask_without_end", ask_without_end}, {"ask_host", ask_host},
         {"ask_host_in_transaction", ask_host_in_transaction}, {"ask_host_wrongly", ask_host_wrongly},
-        {"ask_host_often", ask_host_often},
+        {"ask_host_often", ask_host_often}, {"own_name", tell_own_name},
     };
     for (size_t at = 0; at < sizeof functions / sizeof *functions; at++) {
         if (holdfast_export(functions[at].name, functions[at].function, NULL)) return 1;

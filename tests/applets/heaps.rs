@@ -75,12 +75,15 @@ fn atomic_mode_makes_each_call_all_or_nothing() {
         let home = Home::new();
         let applet = home.spawn_atomic(path.clone());
         assert_eq!(ask(&applet, "store", 11).unwrap(), 11);
-        let failed = ask(&applet, "store_and_fail", 12);
-        assert!(matches!(failed, Err(CallError::Failed { .. })), "{failed:?}");
-        assert_eq!(ask(&applet, "look", 0).unwrap(), 11);
-        death(ask(&applet, "store_and_crash", 13));
-        applet.respawn().unwrap();
-        assert_eq!(ask(&applet, "look", 0).unwrap(), 11);
+        // More than once: a new start has the same mode.
+        for ends in ["store_and_crash", "store_and_exit", "store_and_crash"] {
+            let failed = ask(&applet, "store_and_fail", 12);
+            assert!(matches!(failed, Err(CallError::Failed { .. })), "{failed:?}");
+            assert_eq!(ask(&applet, "look", 0).unwrap(), 11);
+            death(ask(&applet, ends, 13));
+            applet.respawn().unwrap();
+            assert_eq!(ask(&applet, "look", 0).unwrap(), 11, "{ends}");
+        }
         assert_eq!(ask(&applet, "store", 14).unwrap(), 14);
         assert_eq!(ask(&applet, "store", 15).unwrap(), 15);
         death(applet.call("abort", b""));

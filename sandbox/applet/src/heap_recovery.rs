@@ -33,14 +33,22 @@ pub enum RecoveryError {
     Heap(OpenError),
 }
 
-/// Brings the heap in an unmapped region to its last consistent state.
+/// Brings the heap in an unmapped region to its last consistent state. The region's mode stays as it
+/// is, for the next applet.
 ///
 /// # Errors
 /// See [`RecoveryError`]; the heap is then as the applet left it.
 pub fn recover(region: &mut Region) -> Result<Recovery, RecoveryError> {
+    let mode = region.consistency();
     // Whatever the applet's mode: what it did not publish is gone by now, and recovery is a
     // transaction.
     region.set_consistency(Consistency::Direct)?;
+    let recovered = recover_in_place(region);
+    region.set_consistency(mode)?;
+    recovered
+}
+
+fn recover_in_place(region: &mut Region) -> Result<Recovery, RecoveryError> {
     let ordered = region.needs_order() && holdfast_persist::instruction().is_some();
     if ordered {
         region.promise_order()?;

@@ -86,6 +86,8 @@ pub(crate) struct ExecutionTerms<'a> {
     pub(crate) control: &'a RunControl,
     pub(crate) time_limit: Duration,
     pub(crate) fuel: Option<u64>,
+    /// A call has no answer yet: its stores do not count.
+    pub(crate) is_in_call: bool,
 }
 
 impl Done {
@@ -102,6 +104,7 @@ impl Done {
         host_fault(link, ended.function())?;
         let waiting = self.outcome.is_err();
         match ended {
+            Ended::Exited(status) if terms.is_in_call => Ok(status),
             Ended::Exited(status) => {
                 link.publish_at_end().map(|()| status).map_err(WasmError::Heap)
             }

@@ -109,6 +109,8 @@ pub struct Serving {
     end: Option<Result<i32, WasmError>>,
     /// When it was to be started: a run's deadline is counted from there.
     started: Instant,
+    /// Calls that were sent and have no answer.
+    unanswered: usize,
     /// When the current call began: its deadline is counted from there in messages.
     called: Instant,
     look_every: Option<Duration>,
@@ -191,6 +193,7 @@ impl Serving {
             captured,
             end: None,
             started: starting,
+            unanswered: 0,
             called: Instant::now(),
             look_every: None,
             time_limit: None,
@@ -227,6 +230,7 @@ impl Serving {
             .map_err(|queued_bytes| SendError::Full { queued_bytes })?;
         if header.kind() == Some(MessageKind::Call) {
             self.called = Instant::now();
+            self.unanswered += 1;
         }
         Ok(())
     }
@@ -251,6 +255,9 @@ impl Serving {
         }
         match event {
             Ok(Event::Suspended(AppletEvent::Sent(Message { header, payload }))) => {
+                if matches!(header.kind(), Some(MessageKind::Result | MessageKind::Failure)) {
+                    self.unanswered = self.unanswered.saturating_sub(1);
+                }
                 Received::Message { header, payload }
             }
             Ok(Event::Suspended(AppletEvent::Waiting)) => Received::Look,
@@ -446,6 +453,7 @@ impl Serving {
             control: &self.control,
             time_limit: self.time_limit.or(limit).unwrap_or_default(),
             fuel: self.fuel,
+            is_in_call: self.unanswered > 0,
         };
         self.end = Some(done.verdict(&terms));
         self.mailbox.note(|progress| {
