@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use common::child::Player;
 use common::faulty::{Fault, FaultyStorage};
+use common::hooked::Hooked;
 use common::{
-    Home, MIB, key, list, load, map, named, number, open_atomic, read, store, store_number,
+    DATA_OFFSET, Home, MIB, key, list, load, map, named, number, open_atomic, read, store,
+    store_number, truncate,
 };
 use holdfast_region::{Consistency, Durability, Opened, Region, RegionError, Written};
 
@@ -211,6 +213,36 @@ fn failed_publication_loses_nothing_at_any_step() {
             assert_eq!(number(&mut home.names().open(&named("words"), &key()).unwrap()), 2);
         }
     }
+}
+
+/// The image loses a page while a publication is put there, as on a disk that is full.
+///
+/// Guarantee: heap/atomic-errors
+#[test]
+fn page_lost_in_a_publication_is_still_in_the_log() {
+    let home = Home::with_text("words", b"hello");
+    let image = home.image("words");
+    let last = 1000 * PAGE as u64;
+    let storage = Hooked::storing(move |view, offset, bytes| {
+        if offset < last {
+            return view.store(offset, bytes);
+        }
+        // Where the file ends, the page goes under the mapping; what is stored stays in memory.
+        let bytes = bytes.to_vec();
+        truncate(&image, DATA_OFFSET + last);
+        let stored = view.store(offset, &bytes);
+        truncate(&image, DATA_OFFSET + 4 * MIB);
+        stored
+    });
+    let mut region = open_atomic(&home.names_over(Arc::new(storage)));
+    store_number(&mut region, 2);
+    let error = region.publish().unwrap_err();
+    let RegionError::Io { path, .. } = &error else { panic!("{error}") };
+    assert_eq!(*path, home.image("words"));
+    assert!(matches!(region.rollback(), Err(RegionError::Poisoned { .. })));
+    drop(region);
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), number(&mut region)), (Opened::WarmAfterCrash, 2));
 }
 
 /// Numbers that look random and are the same in every run.

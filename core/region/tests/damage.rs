@@ -6,12 +6,13 @@ mod common;
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{DATA_OFFSET, Home, MIB, flip, key, load, named, read, store, truncate};
-use holdfast_region::{ErrorKind, FileRemedy, Opened, RegionError};
+use common::noted::Notes;
+use common::{DATA_OFFSET, Home, MIB, flip, key, load, make_newer, named, read, store, truncate};
+use holdfast_region::{Durability, ErrorKind, FileRemedy, Opened, RegionError, Written};
 use holdfast_types::Remedy;
 
 const SLOT_BYTES: u64 = 4096;
@@ -256,6 +257,43 @@ fn a_file_of_a_newer_format_is_not_called_damaged() {
     }
     let error = open_fails(&home);
     assert!(matches!(error, RegionError::NewerFormat { found: 2, known: 1, .. }), "{error}");
+}
+
+/// A newer program wrote the base file or the journal beside an image that this one can use.
+///
+/// Guarantee: heap/old-formats
+#[test]
+fn newer_base_or_journal_is_never_replaced() {
+    for newer in [Home::base as fn(&Home, &str) -> PathBuf, Home::journal] {
+        let home = Home::with_text("words", b"hello");
+        let names = home.names();
+        let mut region = names.open(&named("words"), &key()).unwrap();
+        let notes = Notes::of(&mut region);
+        notes.store(&mut region, 0, b"later");
+        assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Journal);
+        region.close().unwrap();
+        make_newer(&newer(&home, "words"));
+        let files = [home.base("words"), home.journal("words")];
+        let content = || files.each_ref().map(|path| std::fs::read(path).unwrap());
+        let before = content();
+        let mut region = names.open(&named("words"), &key()).unwrap();
+        store(&mut region, 0, b"mine!");
+        let refused = [
+            region.commit(Durability::Power).map(drop),
+            region.close().map(drop),
+            names.snapshot(&named("words"), &key(), &named("first")).map(drop),
+            names.evict(&named("words")).map(drop),
+        ];
+        for refused in refused {
+            let error = refused.unwrap_err();
+            assert!(
+                matches!(error, RegionError::NewerFormat { found: 2, known: 1, .. }),
+                "{error}"
+            );
+        }
+        assert!(content() == before, "a newer program's file was changed");
+        assert_eq!(read(&names.open(&named("words"), &key()).unwrap(), 0, 5), b"mine!");
+    }
 }
 
 /// A renamed file is refused with the name that it had.

@@ -5,11 +5,14 @@
 mod common;
 
 use std::process::Command;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::child::{Player, play};
+use common::hooked::Hooked;
 use common::{Home, MIB, flip, key, named, read, store};
 use holdfast_region::{Opened, RegionError, RegionState};
+use holdfast_sys::lock::{FileLock, LockMode, LockOutcome};
 
 #[test]
 fn a_child_plays_its_role() {
@@ -106,6 +109,39 @@ fn removed_lock_file_never_makes_two_writers() {
     child.go_on();
     child.finish();
     assert_eq!(home.names().open(&named("words"), &key()).unwrap().opened(), Opened::Warm);
+}
+
+/// Without the lock file an opener waits for the image alone, and finds what its holder left there.
+#[test]
+fn opener_without_a_lock_file_finds_what_was_left() {
+    let home = Home::with_text("words", b"hello");
+    // Its syncs take no time, so that the opener still waits when it has closed.
+    let holding = home.names_over(Arc::new(Hooked::default()));
+    let mut holder = holding.open(&named("words"), &key()).unwrap();
+    store(&mut holder, 0, b"mine!");
+    let (names, lock) = (home.names(), home.pool().join("words.lock"));
+    std::fs::remove_file(&lock).unwrap();
+    let region = std::thread::scope(|scope| {
+        let opener = scope.spawn(|| {
+            let mut opened = names.open(&named("words"), &key());
+            while matches!(opened, Err(RegionError::Held { .. })) {
+                opened = names.open(&named("words"), &key());
+            }
+            opened.unwrap()
+        });
+        while !lock.exists() {
+            std::thread::yield_now();
+        }
+        // For the way from the new lock file to the image.
+        std::thread::sleep(Duration::from_millis(50));
+        holder.grow(8 * MIB).unwrap();
+        store(&mut holder, 7 << 20, b"grown");
+        holder.close().unwrap();
+        opener.join().unwrap()
+    });
+    assert_eq!((region.opened(), region.backed_bytes()), (Opened::Warm, 8 * MIB));
+    assert_eq!(read(&region, 0, 5), b"mine!");
+    assert_eq!(read(&region, 7 << 20, 5), b"grown");
 }
 
 /// A pool that is emptied under a holder costs nothing if no other process took the name.
@@ -267,6 +303,31 @@ fn what_a_living_writer_builds_is_no_leftover() {
     found.iter().for_each(|found| home.names().remove_leftover(found).unwrap());
     assert!(!building.exists() && !left.exists());
     assert_eq!(read(&home.names().open(&named("words"), &key()).unwrap(), 0, 6), b"before");
+}
+
+/// What a killed keeper left of a rescue copy goes, also while a program has the region.
+///
+/// Guarantee: heap/tidy
+#[test]
+fn half_copy_of_a_dead_keeper_is_a_leftover() {
+    let home = Home::with_text("words", b"hello");
+    let names = home.names();
+    let store = home.path().join("store");
+    let half = store.join(".words.rescue-tmp");
+    std::fs::write(&half, b"half").unwrap();
+    let _held = names.open(&named("words"), &key()).unwrap();
+    let found = names.leftovers().unwrap();
+    assert_eq!(found.iter().map(|found| &found.path).collect::<Vec<_>>(), [&half]);
+    let patience = Duration::from_secs(20);
+    let keeper = FileLock::acquire(&store.join(".rescue.lock"), LockMode::Exclusive, patience);
+    let keeper = keeper.unwrap();
+    assert!(matches!(keeper, LockOutcome::Acquired(_)));
+    assert!(names.leftovers().unwrap().is_empty(), "it is being made");
+    let refused = names.remove_leftover(&found[0]).unwrap_err();
+    assert!(matches!(refused, RegionError::Held { .. }) && half.exists(), "{refused}");
+    drop(keeper);
+    names.remove_leftover(&found[0]).unwrap();
+    assert!(!half.exists() && names.leftovers().unwrap().is_empty());
 }
 
 /// A full pool is an error value and all earlier data is there.

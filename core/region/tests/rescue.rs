@@ -11,12 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::child::{Player, play};
 use common::faulty::{Fault, FaultyStorage};
+use common::hooked::Hooked;
 use common::{
     Home, MIB, flip, key, list, load, map, named, number, open_atomic, other_key, push, read,
     store, store_number, truncate,
 };
 use holdfast_region::{
-    Durability, ErrorKind, Medium, Opened, RegionError, Replaced, Rescue, Written,
+    Durability, ErrorKind, Medium, NameSpace, Opened, Region, RegionError, Replaced, Rescue,
+    Written,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -439,6 +441,77 @@ fn rollback_and_removal_take_the_copy_along() {
     home.names().remove(&named("words"), &key()).unwrap();
     assert!(home.names().list().unwrap().is_empty());
     assert!(!rescue_path(&home, "words").exists());
+}
+
+/// While a copy becomes durable nobody is stopped, and no lock is held where a process has the
+/// region: that process removes it, goes back to the last commit, or commits just that again.
+///
+/// Guarantee: keeper/no-undo
+#[test]
+fn copy_of_what_goes_meanwhile_gets_no_name() {
+    type Act = fn(&NameSpace, Region);
+    let acts: [(Act, Option<(Opened, u64)>); 3] = [
+        (
+            |names, region| {
+                drop(region);
+                names.remove(&named("words"), &key()).unwrap();
+            },
+            None,
+        ),
+        (
+            |names, region| {
+                drop(region);
+                names.remove_image(&named("words"), &key()).unwrap();
+            },
+            Some((Opened::Cold, 1)),
+        ),
+        (
+            |_, mut region| {
+                store_number(&mut region, 1);
+                let committed = region.commit(Durability::Power).unwrap();
+                assert_eq!(committed.written, Written::Nothing);
+            },
+            Some((Opened::Cold, 1)),
+        ),
+    ];
+    for (act, left) in acts {
+        let home = crashed();
+        let names = home.names();
+        let region = names.open(&named("words"), &key()).unwrap();
+        let storage = Arc::new(Hooked::at_sync(move || act(&names, region)));
+        let copied = home.names_over(storage).rescue_if_quiet(&named("words")).unwrap();
+        assert_eq!(copied, Rescue::Busy);
+        assert!(!rescue_path(&home, "words").exists());
+        lose_the_pool(&home);
+        match left {
+            Some(left) => assert_eq!(open_number(&home), left),
+            None => assert!(home.names().list().unwrap().is_empty()),
+        }
+    }
+}
+
+/// A copy is made of a region while another process removes it, or its image.
+///
+/// Guarantee: keeper/no-undo
+#[test]
+fn copy_made_amid_a_removal_goes_with_it() {
+    for (extension, whole) in [("base", true), ("image", true), ("image", false)] {
+        let home = crashed();
+        let keeper = home.names();
+        let storage = Arc::new(Hooked::at_removal(extension, move || {
+            let copied = keeper.rescue_if_quiet(&named("words")).unwrap();
+            assert!(matches!(copied, Rescue::Written { .. }), "{copied:?}");
+        }));
+        let names = home.names_over(storage);
+        if whole {
+            names.remove(&named("words"), &key()).unwrap();
+            assert!(home.names().list().unwrap().is_empty(), "it is back: {extension}");
+        } else {
+            names.remove_image(&named("words"), &key()).unwrap();
+            assert_eq!(open_number(&home), (Opened::Cold, 1));
+        }
+        assert!(!rescue_path(&home, "words").exists());
+    }
 }
 
 #[test]

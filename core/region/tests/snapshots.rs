@@ -5,11 +5,12 @@
 
 mod common;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::faulty::{Fault, FaultyStorage};
 use common::noted::Notes;
-use common::{DATA_OFFSET, Home, MIB, flip, key, named, other_key, read, store};
+use common::{DATA_OFFSET, Home, MIB, flip, key, make_newer, named, other_key, read, store};
 use holdfast_region::{Durability, ErrorKind, NameSpace, RegionError, Written};
 
 const EIO: i32 = 5;
@@ -54,8 +55,20 @@ fn with_journal() -> Home {
     home
 }
 
-fn snapshot_path(home: &Home, tag: &str) -> std::path::PathBuf {
+fn snapshot_path(home: &Home, tag: &str) -> PathBuf {
     home.path().join("store/snapshots/words").join(format!("{tag}.base"))
+}
+
+fn damage_image(home: &Home) {
+    for slot in [0, 4096] {
+        flip(&home.image("words"), slot + 100);
+    }
+}
+
+/// Puts the file of another region in its place.
+fn replace_by_another(home: &Home, file: fn(&Home, &str) -> PathBuf) {
+    home.names().create(&named("letters"), &key(), MIB).unwrap().close().unwrap();
+    std::fs::rename(file(home, "letters"), file(home, "words")).unwrap();
 }
 
 /// A snapshot keeps what was there and restoring keeps what it replaces.
@@ -238,15 +251,51 @@ fn a_damaged_checkpoint_becomes_no_snapshot() {
 #[test]
 fn damaged_region_is_restored_only_on_discard() {
     let home = with_snapshot();
-    for slot in [0, 4096] {
-        flip(&home.image("words"), slot + 100);
-    }
+    damage_image(&home);
     let names = home.names();
     let error = names.restore(&named("words"), &key(), &named("first"), false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadFile, "{error}");
     assert!(names.restore(&named("words"), &other_key(), &named("first"), true).is_err());
     names.restore(&named("words"), &key(), &named("first"), true).unwrap();
     assert_eq!(content(&home), b"hello");
+}
+
+/// What is newer, or another region's, is no damage that a restore may discard.
+///
+/// Guarantee: heap/old-formats
+#[test]
+fn restore_discards_nothing_newer_or_renamed() {
+    let cases: [fn(&Home); 5] = [
+        |home| make_newer(&home.image("words")),
+        |home| replace_by_another(home, Home::image),
+        |home| {
+            damage_image(home);
+            make_newer(&home.base("words"));
+        },
+        |home| {
+            damage_image(home);
+            make_newer(&home.journal("words"));
+        },
+        |home| {
+            replace_by_another(home, Home::base);
+            damage_image(home);
+        },
+    ];
+    for (case, prepare) in cases.into_iter().enumerate() {
+        let home = with_snapshot();
+        commit(&home, b"newer");
+        prepare(&home);
+        let files = [home.image("words"), home.base("words"), home.journal("words")];
+        let content = || files.each_ref().map(|path| std::fs::read(path).unwrap());
+        let before = content();
+        let restored = home.names().restore(&named("words"), &key(), &named("first"), true);
+        let error = restored.unwrap_err();
+        assert!(
+            matches!(error, RegionError::NewerFormat { .. } | RegionError::Renamed { .. }),
+            "case {case}: {error}"
+        );
+        assert!(content() == before, "case {case}: a file was changed");
+    }
 }
 
 #[test]

@@ -9,6 +9,8 @@
 //!   has nothing newer. So what a commit acknowledged is never undone by a copy that is older.
 //! - A commit that finds nothing to write, though a program stored something and took it back,
 //!   removes the copy first: the store's numbers would not tell that it is older.
+//! - Who removes a copy removes the temporary file first, so that one which is being made, perhaps
+//!   without the region's lock, gets no name.
 //! - Nothing here changes an image, a base file or a journal.
 
 #![forbid(unsafe_code)]
@@ -81,7 +83,8 @@ pub enum Rescue {
     Stored,
     /// There is no image, so the store has everything.
     NoImage,
-    /// A program stored, or could have stored, to the region meanwhile, so no copy was made.
+    /// A program stored, or could have stored, to the region meanwhile, or removed or committed
+    /// what was copied, so no copy was made.
     Busy,
 }
 
@@ -219,15 +222,21 @@ impl NameSpace {
 
     /// One copy at a time: they share a temporary name.
     fn lock_rescues(&self, name: &RegionName) -> Result<FileLock> {
+        self.lock_rescues_within(OTHERS_PATIENCE, name)
+    }
+
+    pub(crate) fn lock_rescues_within(
+        &self,
+        patience: Duration,
+        name: &RegionName,
+    ) -> Result<FileLock> {
         let path = rescue_lock_path(self.places().store());
         let started = Instant::now();
         loop {
             let outcome = FileLock::acquire(&path, LockMode::Exclusive, PAUSE);
             match outcome.map_err(RegionError::io("lock", &path))? {
                 LockOutcome::Acquired(lock) => return Ok(lock),
-                LockOutcome::Held(_) if started.elapsed() < OTHERS_PATIENCE => {
-                    std::thread::sleep(PAUSE)
-                }
+                LockOutcome::Held(_) if started.elapsed() < patience => std::thread::sleep(PAUSE),
                 LockOutcome::Held(holder) => {
                     return Err(RegionError::Held { name: name.to_string(), holder });
                 }

@@ -26,7 +26,7 @@ use crate::name::RegionName;
 use crate::names::key::{OwnerKey, check_key};
 use crate::names::namespace::NameSpace;
 use crate::store::base::{open_base, target_error, verify_base, write_base};
-use crate::store::stored::{Stored, adoptable, next_base_header};
+use crate::store::stored::{Stored, adoptable, check_replaceable, next_base_header};
 
 /// A region that no process writes, with a base that is up to date.
 pub(crate) struct Settled {
@@ -88,10 +88,11 @@ impl NameSpace {
 
     /// Opens the image as a writer would, and makes a base of it.
     fn settle_image(&self, name: &RegionName, key: &OwnerKey) -> Result<(Option<Image>, Image)> {
+        let store = self.places().store();
+        check_replaceable(store, name)?;
         // Opening knows what a crash and a damaged slot mean for the header, and finishes
         // publications.
         let (mut image, _, _) = self.open_locked(name, key)?.ok_or_else(|| self.not_found(name))?;
-        let store = self.places().store();
         let header = next_base_header(store, &image.header);
         remove_temporaries(self.storage(), store, name)?;
         let (_, header) = write_base(self.storage(), &image.file, header, store)?;

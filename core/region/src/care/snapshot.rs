@@ -38,6 +38,7 @@ use crate::names::namespace::NameSpace;
 use crate::names::places::{current_image_path, redo_paths};
 use crate::names::quotas::{is_workers_key, parent_only};
 use crate::store::base::{open_base, verified_data};
+use crate::store::stored::check_replaceable;
 
 /// A snapshot, described without reading its data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -217,7 +218,8 @@ impl NameSpace {
     /// Puts a region back to a snapshot: data, size and limit. Unless `discard`, the state before
     /// becomes a snapshot of its own first. If the machine stops in the middle, the region is the
     /// old or the restored one. A region that was removed comes back, without its grants; one whose
-    /// files are damaged needs `discard`.
+    /// files are damaged needs `discard`. A file that is newer, or another region's, is never
+    /// discarded.
     ///
     /// Where the snapshot's limit does not fit any more (compartments were given more, a parent has
     /// less, another region came behind it), the region keeps the limit that it has; where the data
@@ -245,7 +247,7 @@ impl NameSpace {
             match self.settle_locked(name, key) {
                 Ok((image, base)) => settled = Some((image, base)),
                 Err(RegionError::NotOwner { name }) => return Err(RegionError::NotOwner { name }),
-                Err(error) if discard && error.kind() == ErrorKind::BadFile => {
+                Err(error) if discard && may_be_discarded(&error) => {
                     self.check_owner_of_rest(name, key)?;
                 }
                 Err(error) => return Err(error),
@@ -364,12 +366,16 @@ impl NameSpace {
         self.storage().sync_directory(images).map_err(RegionError::io("make durable", images))
     }
 
-    /// A key that may replace a damaged region owns what of it can still be read.
+    /// A key that may replace a damaged region owns what of it can still be read, and nothing of it
+    /// is newer, or another region's.
     fn check_owner_of_rest(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
-        let owners = [
-            self.image(name, LockMode::Exclusive).ok().flatten(),
-            open_base(self.places().store(), name).ok(),
-        ];
+        let store = self.places().store();
+        check_replaceable(store, name)?;
+        let base = match open_base(store, name) {
+            Err(fault @ FileFault::Renamed { .. }) => return Err(self.base_error(name, fault)),
+            other => other.ok(),
+        };
+        let owners = [self.image(name, LockMode::Exclusive).ok().flatten(), base];
         owners
             .into_iter()
             .flatten()
@@ -411,6 +417,12 @@ impl NameSpace {
             other => other.map_err(RegionError::io("remove", &directory)),
         }
     }
+}
+
+/// Whether the files of a region are damaged, rather than newer or another region's.
+fn may_be_discarded(error: &RegionError) -> bool {
+    let is_sound = matches!(error, RegionError::NewerFormat { .. } | RegionError::Renamed { .. });
+    error.kind() == ErrorKind::BadFile && !is_sound
 }
 
 fn unusable(fault: FileFault, path: &Path) -> RegionError {

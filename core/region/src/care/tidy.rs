@@ -13,15 +13,21 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use holdfast_sys::lock::{LockMode, recorded_holder};
 use serde::Serialize;
 
 use crate::error::{RegionError, Result};
-use crate::media::files::{builder_of, copies_directory, lock_path};
+use crate::media::files::{
+    builder_of, copies_directory, lock_path, rescue_lock_path, unnamed_rescue_of,
+};
 use crate::media::medium::Medium;
 use crate::name::RegionName;
 use crate::names::namespace::NameSpace;
+
+/// How long a process that makes rescue copies may take to be done.
+const RESCUES_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What a leftover is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -71,6 +77,13 @@ impl NameSpace {
                 }
             }
         }
+        if recorded_holder(&rescue_lock_path(store)).is_none() {
+            for path in entries(store)? {
+                if let Some(name) = path.file_name().and_then(unnamed_rescue_of) {
+                    found.extend(leftover(LeftoverKind::Temporary, name, path, &[]));
+                }
+            }
+        }
         for of_name in entries(&copies_directory(store))? {
             let name = of_name
                 .file_name()
@@ -88,10 +101,15 @@ impl NameSpace {
     /// Removes what [`NameSpace::leftovers`] found; what is gone by now is no error.
     ///
     /// # Errors
-    /// `Held` when a process has the region, and may be building; `Io`.
+    /// `Held` when a process has the region, and may be building, or makes a rescue copy; `Io`.
     pub fn remove_leftover(&self, leftover: &Leftover) -> Result<()> {
-        let lock = self.lock(&leftover.name, LockMode::Exclusive)?;
         let path = &leftover.path;
+        if path.file_name().and_then(unnamed_rescue_of).is_some() {
+            // Who builds such a file need not have the region's lock.
+            let _only = self.lock_rescues_within(RESCUES_PATIENCE, &leftover.name)?;
+            return self.remove_file(path);
+        }
+        let lock = self.lock(&leftover.name, LockMode::Exclusive)?;
         match leftover.kind {
             LeftoverKind::Temporary => self.remove_file(path)?,
             LeftoverKind::RepairCopy => {

@@ -63,6 +63,12 @@ pub(crate) fn rescue_temporary_path(store: &Path, name: &RegionName) -> PathBuf 
     store.join(format!(".{name}.rescue-tmp"))
 }
 
+/// The region whose rescue copy is built under this name.
+pub(crate) fn unnamed_rescue_of(file_name: &OsStr) -> Option<RegionName> {
+    let name = file_name.to_str()?.strip_prefix('.')?.strip_suffix(".rescue-tmp")?;
+    RegionName::parse_any(name).ok()
+}
+
 /// The lock under which rescue copies are built.
 pub(crate) fn rescue_lock_path(store: &Path) -> PathBuf {
     store.join(".rescue.lock")
@@ -171,6 +177,23 @@ mod tests {
             ".words.rescue-tmp",
             ".names.lock",
             "..",
+        ] {
+            assert_eq!(name(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_named_like_an_unnamed_rescue_is_one() {
+        let name = |text: &str| unnamed_rescue_of(OsStr::new(text)).map(|name| name.to_string());
+        assert_eq!(name(".words.rescue-tmp").as_deref(), Some("words"));
+        assert_eq!(name(".jobs+w1.rescue-tmp").as_deref(), Some("jobs+w1"));
+        for other in [
+            "words.rescue-tmp",
+            ".rescue-tmp",
+            ".words.rescue-tmp.tmp-1",
+            ".words.grants-tmp",
+            ".rescue.lock",
+            "words.rescue",
         ] {
             assert_eq!(name(other), None, "{other}");
         }

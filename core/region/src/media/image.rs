@@ -99,10 +99,16 @@ impl Image {
         name: &RegionName,
         writable: bool,
     ) -> Result<Image, FileFault> {
-        let file = match private_options().read(true).write(writable).open(&path) {
-            Ok(file) => file,
-            Err(error) => return Err(open_fault(error, path)),
-        };
+        let file = open_file(&path, writable)?;
+        Image::of_file(file, path, name)
+    }
+
+    /// As [`Image::open`], of a file that is open already.
+    pub(crate) fn of_file(
+        file: File,
+        path: PathBuf,
+        name: &RegionName,
+    ) -> Result<Image, FileFault> {
         let mut head = [0; SLOTS_BYTES + 8];
         let found_bytes = read_up_to(&file, &mut head).map_err(io_fault("read"))?;
         let Some(slots) = head.first_chunk::<SLOTS_BYTES>() else {
@@ -327,6 +333,12 @@ impl BuildError {
 /// Only base files and snapshots: whatever is mapped, or changed in place, has a data area.
 fn may_be_packed(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "base")
+}
+
+/// Opens a file of a region; nothing in it is looked at.
+pub(crate) fn open_file(path: &Path, writable: bool) -> Result<File, FileFault> {
+    let opened = private_options().read(true).write(writable).open(path);
+    opened.map_err(|error| open_fault(error, path.to_owned()))
 }
 
 pub(crate) fn open_fault(error: io::Error, path: PathBuf) -> FileFault {

@@ -79,6 +79,20 @@ pub(crate) fn continued_checkpoint(path: &Path) -> Option<u64> {
     JournalHeader::decode(&block).ok().map(|header| header.checkpoint_count)
 }
 
+/// Refuses a journal that a newer program wrote, whatever it continues.
+pub(crate) fn refuse_newer_journal(path: &Path) -> Result<()> {
+    let mut block = [0; JOURNAL_HEADER_BYTES];
+    let opened = private_options().read(true).open(path);
+    let read = opened.and_then(|file| file.read_exact_at(&mut block, 0));
+    match read.map(|()| JournalHeader::decode(&block)) {
+        Ok(Err(HeaderFault::Newer { version, flags })) => {
+            let remedy = FileRemedy::RestoreFile { path: path.to_owned() };
+            Err(FileFault::Newer { version, flags }.into_error(path, remedy))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What is wrong with a journal's place, header or base; its records are not read.
 pub(crate) fn check_journal_header(store: &Path, name: &RegionName, base: &Header) -> Result<()> {
     open_journal(&journal_path(store, name), base, false, &remedy_for_journal(store, name))

@@ -22,16 +22,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use holdfast_sys::file::path_names_file;
 use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, try_lock};
 
 use crate::error::room::RoomReport;
 use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::files::{
     addresses_path, base_path, image_path, lock_path, names_in, names_lock_path, redo_path,
-    remove_temporaries, rescue_path,
+    remove_temporaries, rescue_path, rescue_temporary_path,
 };
 use crate::media::format::{FileState, Header};
-use crate::media::image::{FileFault, Image};
+use crate::media::image::{FileFault, Image, open_file};
 use crate::media::medium::Medium;
 use crate::media::storage::Storage;
 use crate::name::{RegionName, near_names};
@@ -149,19 +150,29 @@ impl NameSpace {
     /// The image has a lock of its own besides the one of the name, so that a lock file that a
     /// person removed by hand does not make two writers.
     pub(crate) fn image(&self, name: &RegionName, mode: LockMode) -> Result<Option<Image>> {
-        let path = current_image_path(&self.places, name);
-        match Image::open(path.clone(), name, mode == LockMode::Exclusive) {
+        // A child between fork and exec keeps the lock of a holder that is gone for a moment.
+        let started = Instant::now();
+        let (path, found) = loop {
+            let path = current_image_path(&self.places, name);
+            let file = match open_file(&path, mode == LockMode::Exclusive) {
+                Ok(file) => file,
+                Err(fault) => break (path, Err(fault)),
+            };
+            let is_ours = try_lock(&file, mode).map_err(RegionError::io("lock", &path))?
+                && path_names_file(&path, &file).map_err(RegionError::io("examine", &path))?;
+            if is_ours {
+                // Only now: a holder changes the header, or replaces the image, until it goes.
+                let found = Image::of_file(file, path.clone(), name);
+                break (path, found);
+            }
+            if started.elapsed() >= HELD_PATIENCE {
+                return Err(RegionError::Held { name: name.to_string(), holder: None });
+            }
+            std::thread::sleep(PAUSE);
+        };
+        match found {
             Ok(mut image) => {
                 image.outlives_boot = self.places.images_outlive_boot(image.header.medium);
-                // A child between fork and exec keeps the lock of a holder that is gone for a
-                // moment.
-                let started = Instant::now();
-                while !try_lock(&image.file, mode).map_err(RegionError::io("lock", &path))? {
-                    if started.elapsed() >= HELD_PATIENCE {
-                        return Err(RegionError::Held { name: name.to_string(), holder: None });
-                    }
-                    std::thread::sleep(PAUSE);
-                }
                 Ok(Some(image))
             }
             Err(FileFault::Missing) => Ok(None),
@@ -383,14 +394,18 @@ impl NameSpace {
         }
     }
 
-    /// Removes the copy, durably, if there is one.
+    /// Removes the copy, durably, if there is one; one that is being made gets no name then.
     pub(crate) fn remove_rescue(&self, name: &RegionName) -> Result<()> {
-        let path = rescue_path(self.places.store(), name);
-        if path.symlink_metadata().is_err() {
-            return Ok(());
+        let store = self.places.store();
+        let mut removed = false;
+        // In this order: a copy that gets its name in between is found under it.
+        for path in [rescue_temporary_path(store, name), rescue_path(store, name)] {
+            if path.symlink_metadata().is_ok() {
+                self.remove_file(&path)?;
+                removed = true;
+            }
         }
-        self.remove_file(&path)?;
-        self.sync_store()
+        if removed { self.sync_store() } else { Ok(()) }
     }
 
     /// A header of the region: the image's, or the base file's when there is no image or a damaged

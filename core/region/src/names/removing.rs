@@ -8,7 +8,6 @@ use crate::error::remedy::FileRemedy;
 use crate::error::{RegionError, Result};
 use crate::media::files::{
     base_path, grants_path, journal_path, lock_path, remove_temporaries, rescue_path,
-    rescue_temporary_path,
 };
 use crate::media::image::{FileFault, Image};
 use crate::name::RegionName;
@@ -113,13 +112,15 @@ impl NameSpace {
         self.remove_grants(name)?;
         // One that stayed would be the region again.
         self.remove_rescue(name)?;
-        self.remove_file(&rescue_temporary_path(self.places().store(), name))?;
         // Then the base: the image alone is the whole region, the base alone would be an older one.
         self.remove_file(&base_path(self.places().store(), name))?;
         self.sync_store()?;
         // Only now: the base without its journal would be an older state.
         self.remove_file(&journal_path(self.places().store(), name))?;
         self.remove_images(name)?;
+        // A keeper, which need not wait for the lock, may have made one meanwhile; without an image
+        // it makes no more.
+        self.remove_rescue(name)?;
         remove_temporaries(self.storage(), self.places().store(), name)?;
         lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places().pool(), name)))
     }
@@ -148,6 +149,8 @@ impl NameSpace {
         }
         // It may be newer than the last commit.
         self.remove_rescue(name)?;
-        self.remove_images(name)
+        self.remove_images(name)?;
+        // As in `remove_locked`.
+        self.remove_rescue(name)
     }
 }

@@ -12,10 +12,12 @@ use std::path::Path;
 use holdfast_sys::file::anonymous;
 
 use crate::error::{FileRemedy, RegionError, Result};
-use crate::media::files::base_path;
+use crate::media::files::{base_path, journal_path};
 use crate::media::format::{DATA_OFFSET, FileState, Header};
 use crate::media::image::{BuildError, FileFault, Image};
-use crate::media::journal::{Continuation, Extent, ReadFault, apply, find_journal};
+use crate::media::journal::{
+    Continuation, Extent, ReadFault, apply, find_journal, refuse_newer_journal,
+};
 use crate::media::storage::{KernelStorage, Storage};
 use crate::name::RegionName;
 use crate::store::base::{open_base, verified_data, verify_base};
@@ -184,6 +186,20 @@ pub(crate) fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
         ..image.clone()
     };
     (same == *base).then_some(stored)
+}
+
+/// Refuses to replace a base file that a newer program wrote, or the journal beside one. Whatever
+/// else is wrong with them, a new base mends it. A journal alone continues nothing.
+pub(crate) fn check_replaceable(store: &Path, name: &RegionName) -> Result<()> {
+    match open_base(store, name) {
+        Err(FileFault::Missing) => Ok(()),
+        Err(fault @ FileFault::Newer { .. }) => {
+            let path = base_path(store, name);
+            let remedy = FileRemedy::RestoreFile { path: path.clone() };
+            Err(fault.into_error(&path, remedy))
+        }
+        _ => refuse_newer_journal(&journal_path(store, name)),
+    }
 }
 
 /// Whether what is stored is older than the last commit that an image knows of. A damaged header

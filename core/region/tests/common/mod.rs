@@ -5,6 +5,7 @@
 
 pub(crate) mod child;
 pub(crate) mod faulty;
+pub(crate) mod hooked;
 pub(crate) mod noted;
 pub(crate) mod power;
 pub(crate) mod reset;
@@ -233,6 +234,21 @@ pub(crate) fn flip(path: &Path, offset: u64) {
     let mut byte = [0];
     file.read_exact_at(&mut byte, offset).unwrap();
     file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
+}
+
+/// Makes a file say that a newer program wrote it: an image, a base file, or a journal.
+pub(crate) fn make_newer(path: &Path) {
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let is_journal = path.extension().is_some_and(|extension| extension == "journal");
+    let slots = if is_journal { 1 } else { 2 };
+    for slot in 0..slots {
+        let mut header = [0; 4096];
+        file.read_exact_at(&mut header, slot * 4096).unwrap();
+        header[8..12].copy_from_slice(&2_u32.to_le_bytes());
+        let sum = xxhash_rust::xxh3::xxh3_64(&header[..4088]);
+        header[4088..].copy_from_slice(&sum.to_le_bytes());
+        file.write_all_at(&header, slot * 4096).unwrap();
+    }
 }
 
 pub(crate) fn truncate(path: &Path, len_bytes: u64) {

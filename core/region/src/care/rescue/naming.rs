@@ -116,6 +116,8 @@ impl NameSpace {
         replaced.keep(&path);
         match built.rename(self.storage(), path) {
             Ok(()) => Ok(Rescue::Written { bytes: written.pages * PAGE_BYTES }),
+            // It was removed with what was copied, or by a commit.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Rescue::Busy),
             Err(error) => Err(self.not_named(&built, "rename", error)),
         }
     }

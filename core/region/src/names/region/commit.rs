@@ -28,7 +28,7 @@ use crate::store::base::write_base;
 use crate::store::compare::differing;
 use crate::store::debt::Debt;
 use crate::store::journal_slot::JournalSlot;
-use crate::store::stored::{Stored, adoptable, next_base_header};
+use crate::store::stored::{Stored, adoptable, check_replaceable, next_base_header};
 
 /// A journal may always become this long before it is folded into a new base.
 const JOURNAL_BYTES_MIN: u64 = 4 << 20;
@@ -127,7 +127,8 @@ impl Region {
     /// `StoreFull` and most `Io` errors mean that nothing is promised about the stores since the
     /// last commit; what was durable before is, the image has everything, and the next commit makes
     /// a new base. `BackingLost`, `BackingFailed` and `Displaced` refuse to let a bad image into
-    /// the store and poison the region.
+    /// the store and poison the region. `NewerFormat` when a newer program wrote the base or the
+    /// journal: it stays, and the image has everything.
     pub fn commit(&mut self, durability: Durability) -> Result<CommitReport> {
         let published = self.publish()?;
         match durability {
@@ -351,9 +352,10 @@ impl Region {
 
     /// Copies the image to a new base file, whose checkpoint makes the journal stale.
     fn make_base(&mut self) -> Result<CommitReport> {
+        let store = self.names.places().store().to_owned();
+        check_replaceable(&store, self.name())?;
         self.owe_base();
         self.take_stores()?;
-        let store = self.names.places().store().to_owned();
         self.remove_leftovers()?;
         let header = next_base_header(&store, &self.image.header);
         let (written, header) =

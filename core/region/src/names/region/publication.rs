@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::ops::Range;
 
 use serde::Serialize;
@@ -87,7 +88,8 @@ impl Region {
     /// # Errors
     /// `NoRoom`, `NoRoomOnDisk` and `Io` before it counts: nothing is lost, try again or roll back.
     /// An error afterwards, while the image is written, poisons the region: what was stored counts,
-    /// the next open finishes it, and everything else here is refused (`Poisoned`).
+    /// the next open finishes it, and everything else here is refused (`Poisoned`). `BackingLost`
+    /// when the image was cut off meanwhile: then no open can finish it.
     pub fn publish(&mut self) -> Result<PublishReport> {
         self.check_usable()?;
         let pages = self.stored_to()?;
@@ -137,6 +139,10 @@ impl Region {
                 let written = private.write_back(self.names.storage(), &self.image.file, &changes);
                 written.map_err(RegionError::io("write back", &self.image.path))?;
             }
+            if private.lost_backing() {
+                // What stood in for a page took its bytes, and of the files only the log has them.
+                return Err(self.publication_unfinished());
+            }
             redo.clear(self.names.storage()).map_err(RegionError::io("write", redo.path()))?;
             self.session = Session::Writer;
         }
@@ -167,6 +173,18 @@ impl Region {
             self.session = Session::Writer;
         }
         Ok(report(&pages))
+    }
+
+    /// The error of a publication that counts, while the image was lost under it.
+    fn publication_unfinished(&self) -> RegionError {
+        match self.backing_lost() {
+            // The next open writes it from the log, so the image is not to be dropped.
+            RegionError::BackingFailed { path, .. } => {
+                let source = io::Error::other("its disk failed, or has no room");
+                RegionError::Io { step: "write", path, source }
+            }
+            lost => lost,
+        }
     }
 
     /// The pages that are neither published nor dropped; none in the mode `direct`.
