@@ -28,8 +28,9 @@ pub struct AppletArgs {
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_heap_limit, requires = "heaps")]
     pub heap_size: u64,
 
-    /// Make so much room in each heap before the applet starts, so that it need not ask for it bit
-    /// by bit; what it leaves unused stays with the heap
+    /// Allocate at least so much of each heap before the applet starts, so that it need not ask for
+    /// it bit by bit. What the heap has already counts: the same command again allocates nothing
+    /// more. What is left unused stays with the heap
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "heaps")]
     pub reserve: Option<u64>,
 

@@ -279,13 +279,13 @@ pub struct RmArgs {
     pub image: bool,
     /// Remove heaps of which no file can be read any more, neither image nor checkpoint; needs no
     /// key
-    #[arg(long, conflicts_with_all = ["image", "compartments", "snapshot"])]
+    #[arg(long, conflicts_with_all = ["image", "compartments", "snapshot", "key"])]
     pub damaged: bool,
     /// Remove a heap's compartments with it; without this a heap that has some is left alone
     #[arg(long, conflicts_with = "image")]
     pub compartments: bool,
     /// Remove only this snapshot; the heap stays
-    #[arg(long, value_name = "TAG", value_parser = RegionName::parse, conflicts_with = "image")]
+    #[arg(long, value_name = "TAG", value_parser = RegionName::parse, conflicts_with_all = ["image", "compartments"])]
     pub snapshot: Option<RegionName>,
     #[command(flatten)]
     pub owner: OwnerArgs,
@@ -374,6 +374,36 @@ mod tests {
         ] {
             let error = Cli::try_parse_from(arguments).unwrap_err().to_string();
             assert!(error.contains(hint), "{error}");
+        }
+    }
+
+    /// The error names what is missing, or what cannot be together.
+    #[test]
+    fn arguments_that_would_be_ignored_are_refused() {
+        let parse = |arguments: &[&str]| {
+            let words = ["holdfast", "heap"].iter().chain(arguments).copied();
+            Cli::try_parse_from(words)
+        };
+        let refused: [(&[&str], &str); 5] = [
+            (&["rm", "--compartments", "--snapshot", "monday", "jobs"], "--compartments"),
+            (&["rm", "--image", "--snapshot", "monday", "jobs"], "--image"),
+            (&["rm", "--damaged", "--key", "mine", "words"], "--damaged"),
+            (&["adopt", "--key", "mine"], "NAME"),
+            (&["salvage", "words.base", "--key", "mine"], "--to"),
+        ];
+        for (arguments, hint) in refused {
+            let error = parse(arguments).unwrap_err().to_string();
+            assert!(error.contains(hint), "{arguments:?}: {error}");
+        }
+        let taken: [&[&str]; 5] = [
+            &["rm", "--snapshot", "monday", "--key", "mine", "words"],
+            &["rm", "--damaged", "words"],
+            &["adopt"],
+            &["adopt", "words", "--by", "a.wasm", "--key", "mine"],
+            &["salvage", "words.base", "--to", "saved", "--key", "mine"],
+        ];
+        for arguments in taken {
+            assert!(parse(arguments).is_ok(), "{arguments:?}");
         }
     }
 }

@@ -8,6 +8,7 @@ use holdfast_applet::{
 use holdfast_identity::{AppletFile, Identity, KeySource, LEGACY_KEY, key_for};
 use holdfast_region::{
     Consistency, KeyError, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName,
+    RegionReader,
 };
 
 use crate::applet_args::AppletArgs;
@@ -88,47 +89,44 @@ pub fn prepare(
 
 /// Opens the heaps; those that were made for a run that has no chance are removed again.
 fn grant_heaps(
-    mut grants: Grants,
+    grants: Grants,
     names: &NameSpace,
     args: &AppletArgs,
     is_native: bool,
     keys: Vec<OwnerKey>,
 ) -> Result<(Grants, Vec<Granted>), Failure> {
-    let compartments = args.compartments.unwrap_or_default();
-    let mut granted: Vec<Granted> = Vec::new();
+    let mut granted = Vec::new();
+    match open_heaps(grants, names, args, is_native, keys, &mut granted) {
+        Ok(grants) => Ok((grants, granted)),
+        Err(failure) => {
+            // The grants, which held what is to be removed, are gone.
+            Granted::forget_all_made_now(granted);
+            Err(failure)
+        }
+    }
+}
+
+/// Opens the heaps in turn. After an error `granted` has those that were opened or made before it.
+fn open_heaps(
+    mut grants: Grants,
+    names: &NameSpace,
+    args: &AppletArgs,
+    is_native: bool,
+    keys: Vec<OwnerKey>,
+    granted: &mut Vec<Granted>,
+) -> Result<Grants, Failure> {
     for (heap, key) in args.heaps.iter().zip(keys) {
-        match open_heap(names, heap, args, key) {
-            Ok((opened, region)) => {
-                let alias = heap.alias.clone().unwrap_or_else(|| region.name().clone());
-                grants = grants.heap_as(alias, region);
-                granted.push(opened);
-            }
-            Err(failure) => {
-                // They hold what is to be removed.
-                drop(grants);
-                Granted::forget_all_made_now(granted);
-                return Err(failure);
-            }
-        }
+        let region = open_heap(names, heap, args, key, granted)?;
+        let alias = heap.alias.clone().unwrap_or_else(|| region.name().clone());
+        grants = grants.heap_as(alias, region);
     }
-    for number in 1..=compartments {
-        let opened = match granted.first() {
-            Some(parent) => parent.thread_compartment(number, args, is_native),
-            None => break,
-        };
-        match opened {
-            Ok((opened, region)) => {
-                grants = grants.heap(region);
-                granted.push(opened);
-            }
-            Err(failure) => {
-                drop(grants);
-                Granted::forget_all_made_now(granted);
-                return Err(failure);
-            }
-        }
+    for number in 1..=args.compartments.unwrap_or_default() {
+        let Some(parent) = granted.first() else { break };
+        let (opened, region) = parent.thread_compartment(number, args, is_native)?;
+        grants = grants.heap(region);
+        granted.push(opened);
     }
-    Ok((grants, granted))
+    Ok(grants)
 }
 
 /// What is wrong with a heap before its key is looked for: nothing is made then.
@@ -173,33 +171,44 @@ fn check_heap(
     Ok(())
 }
 
+/// Opens a heap and adds it to `granted`, which also has what was made before an error.
 fn open_heap(
     names: &NameSpace,
     heap: &HeapRequest,
     args: &AppletArgs,
     key: OwnerKey,
-) -> Result<(Granted, Region), Failure> {
+    granted: &mut Vec<Granted>,
+) -> Result<Region, Failure> {
     let (names, name) = (names.clone(), heap.heap.clone());
-    let (granted, mut region) = match &args.compartment {
-        Some(worker) => {
-            Granted::compartment(names, &name, worker, key, args.heap_size, args.quota)?
-        }
+    let (opened, mut region) = match &args.compartment {
+        Some(worker) => Granted::compartment(names, &name, worker, key, args, granted)?,
         None if heap.is_read_only => Granted::open_to_read(names, name, key)?,
         None => Granted::open(names, name, key, args.heap_size)?,
     };
-    if let Some(bytes) = args.reserve.filter(|_| !region.is_read_only())
-        && let Err(error) = region.grow(region.backed_bytes().saturating_add(bytes))
-    {
-        // It holds what is to be removed.
-        drop(region);
-        granted.forget_if_made_now();
+    granted.push(opened);
+    if let Err(error) = make_ready(&mut region, args) {
+        // Left open, it would count as not closed in order. Why the run is refused says more than
+        // why the heap cannot be closed.
+        let _ = region.close();
         return Err(host(error));
     }
-    // An applet that may only read has nothing to publish.
-    if args.atomic && !region.is_read_only() {
-        region.set_consistency(Consistency::Atomic).map_err(host)?;
+    Ok(region)
+}
+
+/// Makes the room and chooses the mode that were asked for. An applet that may only read uses no
+/// room and has nothing to publish.
+fn make_ready(region: &mut Region, args: &AppletArgs) -> Result<(), RegionError> {
+    if region.is_read_only() {
+        return Ok(());
     }
-    Ok((granted, region))
+    if let Some(bytes) = args.reserve {
+        // In all, and not on top of what there is: the same command again must not fill the pool.
+        region.grow(bytes)?;
+    }
+    if args.atomic {
+        region.set_consistency(Consistency::Atomic)?;
+    }
+    Ok(())
 }
 
 /// Where a native program finds a directory: it begins in its root, so that a relative path is one
@@ -226,12 +235,23 @@ fn in_the_root(guest: &str) -> Result<String, Failure> {
     Ok(found.to_string_lossy().into_owned())
 }
 
+/// Where a heap of this run comes from, and so whether the run removes it when it fails.
+#[derive(Clone, Copy)]
+enum Origin {
+    /// It was there before.
+    Found,
+    /// This run made it, and has had it open since.
+    Made,
+    /// This run made it for a compartment and closed it: other programs may use it by now.
+    MadeForCompartment,
+}
+
 /// The heap of an applet, for what has to be done when it fails.
 pub struct Granted {
     names: NameSpace,
     name: RegionName,
     key: OwnerKey,
-    made_now: bool,
+    origin: Origin,
 }
 
 impl Granted {
@@ -260,20 +280,29 @@ impl Granted {
         Ok(Granted::with(names, name, key, region.map_err(host)?))
     }
 
-    /// The compartment of a worker, below a heap that is made if there is none.
+    /// The compartment of a worker, below a heap that is made if there is none. That heap is in
+    /// `granted` then, also after an error.
     fn compartment(
         names: NameSpace,
         parent: &RegionName,
         worker: &RegionName,
         key: OwnerKey,
-        limit_bytes: u64,
-        quota_bytes: u64,
+        args: &AppletArgs,
+        granted: &mut Vec<Granted>,
     ) -> Result<(Granted, Region), Failure> {
-        let open = || names.open_compartment(parent, worker, &key, quota_bytes);
+        let open = || names.open_compartment(parent, worker, &key, args.quota);
         let region = match with_progress(&format!("opening {worker} of {parent}"), open) {
             Err(RegionError::NotFound { .. }) => {
-                match names.create(parent, &key, limit_bytes) {
-                    Ok(parent) => drop(parent.close().map_err(host)?),
+                match names.create(parent, &key, args.heap_size) {
+                    Ok(made) => {
+                        granted.push(Granted {
+                            names: names.clone(),
+                            name: parent.clone(),
+                            key: key.clone(),
+                            origin: Origin::MadeForCompartment,
+                        });
+                        made.close().map_err(host)?;
+                    }
                     // Another worker made it.
                     Err(RegionError::AlreadyExists { .. }) => {}
                     Err(error @ RegionError::LimitOutOfRange { .. }) => return Err(error.into()),
@@ -315,17 +344,33 @@ impl Granted {
         key: OwnerKey,
         region: Region,
     ) -> (Granted, Region) {
-        let made_now = region.opened() == Opened::Created;
-        (Granted { names, name, key, made_now }, region)
+        let origin = match region.opened() {
+            Opened::Created => Origin::Made,
+            _ => Origin::Found,
+        };
+        (Granted { names, name, key, origin }, region)
     }
 
     /// A program that was never started leaves no empty heap behind.
     fn forget_if_made_now(self) {
-        if self.made_now
-            && let Err(error) = self.names.remove(&self.name, &self.key)
-        {
+        let is_disposable = match self.origin {
+            Origin::Found => false,
+            Origin::Made => true,
+            Origin::MadeForCompartment => self.is_unused(),
+        };
+        if is_disposable && let Err(error) = self.names.remove(&self.name, &self.key) {
             say(format_args!("the new heap {} could not be removed again: {error}", self.name));
         }
+    }
+
+    /// Whether the heap has no compartment and nothing was stored in it. One that cannot be read
+    /// now counts as used: another program may have it open.
+    fn is_unused(&self) -> bool {
+        let is_empty = |reader: RegionReader| {
+            reader.bytes().iter().all(|byte| *byte == 0) && !reader.lost_backing()
+        };
+        self.names.compartments(&self.name).is_ok_and(|compartments| compartments.is_empty())
+            && self.names.open_read(&self.name).is_ok_and(is_empty)
     }
 }
 
@@ -450,4 +495,43 @@ fn environment(variable: &str) -> Result<(String, String), Failure> {
         Failure::new(USAGE, message)
     })?;
     Ok((variable.to_owned(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_native_heap::open_heap;
+
+    use super::*;
+
+    /// A run that fails takes the heap along that it made for a compartment, unless another program
+    /// has it open, has a compartment in it, or stored something in it.
+    ///
+    /// Guarantee: heap/compartments
+    #[test]
+    fn heap_that_others_use_by_now_stays() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (home, pool) = (scratch.path().join("home"), scratch.path().join("pool"));
+        let names = NameSpace::new(Places::at(home, pool).unwrap());
+        let key = OwnerKey::from_bytes([1; 32]);
+        let made: Vec<Granted> = ["idle", "open", "parent", "filled"]
+            .into_iter()
+            .map(|name| {
+                let name = RegionName::parse(name).unwrap();
+                names.create(&name, &key, 16 << 20).unwrap().close().unwrap();
+                let (names, key, origin) = (names.clone(), key.clone(), Origin::MadeForCompartment);
+                Granted { names, name, key, origin }
+            })
+            .collect();
+        let _held = names.open(&made[1].name, &key).unwrap();
+        let worker = RegionName::parse("worker").unwrap();
+        names.open_compartment(&made[2].name, &worker, &key, 4 << 20).unwrap().close().unwrap();
+        let (mut heap, region) = open_heap(names.open(&made[3].name, &key).unwrap()).unwrap();
+        heap.create_root("object", 100).unwrap();
+        drop(heap.close());
+        region.close().unwrap();
+        Granted::forget_all_made_now(made);
+        let left: Vec<_> =
+            names.list().unwrap().into_iter().map(|heap| heap.name.to_string()).collect();
+        assert_eq!(left, ["filled", "open", "parent", "parent+worker"]);
+    }
 }

@@ -173,7 +173,7 @@ pub struct SalvageArgs {
     #[arg(long, value_name = "NAME", value_parser = RegionName::parse)]
     pub to: Option<RegionName>,
     /// Name of the key that will own the heap; without it `default`, which every applet may use
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", requires = "to")]
     pub key: Option<String>,
     /// Print JSON
     #[arg(long)]

@@ -141,6 +141,8 @@ pub struct AdoptArgs {
     /// What the host calls that applet, if it is not signed
     #[arg(long, value_name = "NAME", requires = "name", value_parser = GivenName::parse)]
     pub app: Option<GivenName>,
-    #[command(flatten)]
-    pub owner: OwnerArgs,
+    // Not `OwnerArgs`: without a name a pool is adopted, which belongs to no key.
+    /// Name of the owner key; without it, an applet's own or `default`, whichever owns the heap
+    #[arg(long, value_name = "KEY", requires = "name")]
+    pub key: Option<String>,
 }

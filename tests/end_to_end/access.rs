@@ -215,6 +215,31 @@ fn worker_compartments_go_with_their_heap() {
     assert_eq!(succeed(&mut heap(&scratch, &["ls"])).lines().count(), 1);
 }
 
+/// A run that has no chance leaves neither a compartment nor the heap that it made for it, so that
+/// the command line works once it is mended.
+///
+/// Guarantee: heap/compartments
+#[test]
+fn failed_run_leaves_no_heap_of_its_compartment() {
+    let scratch = scratch();
+    let part = ["--heap", "jobs", "--compartment", "w1", "--quota", "32MiB"];
+    let assert_nothing_left =
+        || assert_eq!(succeed(&mut heap(&scratch, &["ls", "--json"])).trim(), "[]");
+    let small = [&part[..], &["--heap-size", "16MiB"]].concat();
+    let refused = tell(&mut guestbook(&scratch, &small, &["list"]));
+    assert_eq!(refused.status, 125, "{}", refused.err);
+    assert_nothing_left();
+    let mut run = scratch.holdfast();
+    let told = tell(run.arg("run").arg(victim("calls_an_import_that_nobody_has")).args(part));
+    assert_eq!(told.status, 126, "{}", told.err);
+    assert_nothing_left();
+
+    let large = [&part[..], &["--heap-size", "48MiB"]].concat();
+    succeed(&mut guestbook(&scratch, &large, &["add", "one"]));
+    let shown = succeed(&mut heap(&scratch, &["show", "jobs"]));
+    assert!(shown.contains("4.0 MiB of at most 48.0 MiB"), "{shown}");
+}
+
 /// Threads of an applet have compartments besides the heap, which are listed below it; a run that
 /// has no chance leaves none behind.
 ///

@@ -60,11 +60,33 @@ fn room_is_reserved_before_the_start() {
     let options = ["--heap", "dict", "--reserve", "20MiB"];
     succeed(&mut call(&scratch, "add", "dict", &options));
     let shown = succeed(scratch.holdfast().args(["heap", "show", "dict"]));
-    assert!(shown.contains("24.0 MiB"), "{shown}");
+    assert!(shown.contains("20.0 MiB of at most 64.0 MiB"), "{shown}");
     let much = ["--heap", "new", "--reserve", "65MiB"];
     let told = tell(&mut call(&scratch, "add", "new", &much));
     assert!(told.status == 125 && told.err.contains("limit"), "{told:?}");
     assert!(!heaps(&scratch).contains("new"));
+}
+
+/// The same command line works any number of times. One that asks for too much leaves the heap as
+/// it was, and closed in order.
+///
+/// Guarantee: heap/reserve
+#[test]
+fn repeated_reserve_allocates_nothing_more() {
+    let scratch = scratch();
+    let assert_unchanged = || {
+        let shown = succeed(scratch.holdfast().args(["heap", "show", "dict"]));
+        assert!(shown.contains("20.0 MiB of at most 32.0 MiB"), "{shown}");
+        assert!(!shown.contains("not closed in order"), "{shown}");
+    };
+    let options = ["--heap", "dict", "--heap-size", "32MiB", "--reserve", "20MiB"];
+    for _ in 0..3 {
+        succeed(&mut call(&scratch, "add", "dict", &options));
+        assert_unchanged();
+    }
+    let told = tell(&mut call(&scratch, "add", "dict", &["--heap", "dict", "--reserve", "33MiB"]));
+    assert!(told.status == 125 && told.err.contains("limit"), "{told:?}");
+    assert_unchanged();
 }
 
 /// What cannot be granted is refused with what to write, and leaves no heap behind.

@@ -161,7 +161,8 @@ impl HeapSpec {
             }
         };
         if self.reserved_bytes > 0 && !region.is_read_only() {
-            region.grow(region.backed_bytes().saturating_add(self.reserved_bytes))?;
+            // In all: each start with the same grant must not take more.
+            region.grow(self.reserved_bytes)?;
         }
         // One that may only be read has nothing to publish.
         if self.is_atomic && !region.is_read_only() {

@@ -13,7 +13,10 @@ use holdfast_command::output::print;
 
 pub fn run(args: &AdoptArgs) -> Result<u8, Failure> {
     match (&args.name, &args.by) {
-        (Some(heap), Some(applet)) => adopt_heap(heap, applet, args.app.as_ref(), &args.owner),
+        (Some(heap), Some(applet)) => {
+            let owner = OwnerArgs { key: args.key.clone() };
+            adopt_heap(heap, applet, args.app.as_ref(), &owner)
+        }
         _ => adopt_pool(),
     }
 }

@@ -139,7 +139,7 @@ class HeapGrant:
     atomic: bool = dataclasses.field(default=False, kw_only=True)
     #: Whether the applet may only read it, whatever the key allows: any number of applets share it then.
     read_only: bool = dataclasses.field(default=False, kw_only=True)
-    #: Room that is made before the applet starts, so that it need not ask for it bit by bit.
+    #: How much of it is allocated at least before the applet starts, so that it need not ask for it bit by bit.
     reserve: Size = dataclasses.field(default=0, kw_only=True)
     #: The name by which the applet knows it; by default its own.
     alias: str | None = dataclasses.field(default=None, kw_only=True)
