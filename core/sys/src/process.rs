@@ -49,15 +49,19 @@ impl ProcessId {
     /// whose first thread has ended lives as long as another one runs.
     ///
     /// # Errors
-    /// When `/proc` is not readable.
+    /// When `/proc` is not readable, or hides the process.
     pub fn of(pid: u32) -> io::Result<Option<ProcessId>> {
         Ok(start_ticks(pid)?.map(|start_ticks| ProcessId { pid, start_ticks }))
     }
 
-    /// Whether the process still runs (a zombie does not).
+    /// Whether the process still runs (a zombie does not). Only a proof of its end counts: one that
+    /// cannot be looked at, as this process has no free descriptor or may not see it, is alive.
     #[must_use]
     pub fn is_alive(self) -> bool {
-        matches!(start_ticks(self.pid), Ok(Some(ticks)) if ticks == self.start_ticks)
+        match start_ticks(self.pid) {
+            Ok(found) => found == Some(self.start_ticks),
+            Err(_) => true,
+        }
     }
 }
 
@@ -74,12 +78,21 @@ pub fn boot_id() -> io::Result<Vec<u8>> {
 fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
     let text = match std::fs::read(format!("/proc/{pid}/stat")) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // Mounted with `hidepid=2`, `/proc` does not show processes that may not be traced.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_unknown(pid) => {
+            return Ok(None);
+        }
         // The process ended between open and read.
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
         Err(error) => return Err(error),
     };
     Ok(parse_start_ticks(&text))
+}
+
+/// Whether the kernel has no process of this PID.
+fn is_unknown(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_none_or(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
 }
 
 /// Field 22 of `proc_pid_stat(5)`. The second field is the program's name in parentheses and may
@@ -222,6 +235,36 @@ mod tests {
         assert!(ended, "a zombie counts as alive");
         child.wait().unwrap();
         assert!(!alive());
+    }
+
+    /// A process that cannot be looked at is alive: its locks are not taken over.
+    ///
+    /// Guarantee: sqlite/processes-share
+    #[test]
+    fn process_that_cannot_be_looked_at_is_alive() {
+        const TEST: &str = "process::tests::process_that_cannot_be_looked_at_is_alive";
+        const ROLE: &str = "HOLDFAST_TEST_WITHOUT_DESCRIPTORS";
+        if std::env::var_os(ROLE).is_some() {
+            let me = ProcessId::current().unwrap();
+            let nofile = rustix::process::Resource::Nofile;
+            let limit = rustix::process::getrlimit(nofile);
+            let none = rustix::process::Rlimit { current: Some(0), ..limit };
+            rustix::process::setrlimit(nofile, none).unwrap();
+            let (found, is_alive) = (start_ticks(me.pid), me.is_alive());
+            rustix::process::setrlimit(nofile, limit).unwrap();
+            assert_eq!(found.unwrap_err().raw_os_error(), Some(libc::EMFILE));
+            assert!(is_alive, "it is dead as there is no descriptor");
+            return;
+        }
+        // The limit is that of a whole process.
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args([TEST, "--exact", "--nocapture"]).env(ROLE, "1");
+        let done = command.output().unwrap();
+        let told = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success() && told.contains("1 passed"), "{told}");
+        // What `/proc` does not show may be hidden.
+        assert!(!is_unknown(std::process::id()) && !is_unknown(1));
+        assert!(is_unknown(0) && is_unknown(u32::MAX >> 1) && is_unknown(u32::MAX));
     }
 
     /// A process whose first thread has ended is alive while another one runs.

@@ -64,15 +64,20 @@ pub(crate) fn apply(base: &dyn Base, blocks: &Blocks<'_>, stamp: Stamp) -> Resul
         base.write(offset, &pages[..bytes])?;
     }
     if blocks.size == 0 {
-        let mut stand_in = [0; mark::STAND_IN_BYTES as usize];
-        mark::put(&mut stand_in, stamp);
-        base.write(0, &stand_in)?;
-        base.truncate(mark::STAND_IN_BYTES)?;
+        write_stand_in(base, stamp)?;
     } else {
         stamp_file(base, stamp)?;
         file_size::set(base, blocks.size, &read_header(base)?)?;
     }
     base.sync()
+}
+
+/// Makes a file what stands for an empty database, with the mark. It is not durable yet.
+pub(crate) fn write_stand_in(base: &dyn Base, stamp: Stamp) -> Result<()> {
+    let mut stand_in = [0; mark::STAND_IN_BYTES as usize];
+    mark::put(&mut stand_in, stamp);
+    base.write(0, &stand_in)?;
+    base.truncate(mark::STAND_IN_BYTES)
 }
 
 /// Puts the mark back into a complete file from which it was taken, or was to be, and has it

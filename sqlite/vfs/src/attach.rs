@@ -348,6 +348,8 @@ impl Pool {
         if !self.is_ours() {
             return Ok((false, None));
         }
+        // Not behind the gate: who waits for the log may have to take over from a dead process.
+        self.flush_for_others();
         let _gate =
             self.enter_gate().ok_or_else(|| SqliteError::Busy { path: self.database.clone() })?;
         self.image.locks().entry(self.number).clear();

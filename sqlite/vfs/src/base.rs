@@ -41,6 +41,14 @@ pub(crate) fn read_mark(base: &dyn Base) -> Result<(Option<Mark>, bool)> {
     Ok(mark_of(&read_header(base)?))
 }
 
+/// Size of the database that is in a file: none, where a stand-in bears the mark for it.
+pub(crate) fn database_size(base: &dyn Base) -> Result<u64> {
+    let size = base.size()?;
+    let is_stand_in =
+        size == mark::STAND_IN_BYTES && read_mark(base)?.0.is_some_and(|mark| mark.was_empty);
+    Ok(if is_stand_in { 0 } else { size })
+}
+
 /// The first bytes of a database file.
 pub(crate) fn read_header(base: &dyn Base) -> Result<[u8; mark::HEADER_BYTES]> {
     let mut header = [0; mark::HEADER_BYTES];

@@ -152,6 +152,20 @@ impl Pool {
         self.flush_now()
     }
 
+    /// Before this process leaves the pool: what it was yet to flush is flushed, as those that stay
+    /// may neither commit nor close for days. The last one brings everything to the file, and one
+    /// that comes meanwhile looks for itself what is to be flushed.
+    pub(crate) fn flush_for_others(&self) {
+        if self.flusher.has_work()
+            && self.is_behind()
+            && !self.is_poisoned()
+            && self.has_others().unwrap_or(false)
+            && let Err(error) = self.flush_and_tidy()
+        {
+            crate::host::log(error.code(), &error.to_string());
+        }
+    }
+
     /// Whether something that is committed is in the pool alone.
     fn is_behind(&self) -> bool {
         self.is_hot() && !self.image.commits().seems_flushed()

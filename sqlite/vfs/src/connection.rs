@@ -19,8 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::read_mark;
-use crate::base::{Base, HostFile};
+use crate::base::{Base, HostFile, database_size, read_mark};
 use crate::error::SqliteError;
 use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_SHARED, RawFile};
 use crate::file_size;
@@ -158,18 +157,13 @@ impl Connection {
     pub(crate) fn size(&self) -> Result<u64, Code> {
         match self.pending_size {
             Some(size) => Ok(size),
-            None if self.is_direct => self.base.size().map_err(|error| report(&error)),
-            None if !self.is_hot() => self.cold_size().map_err(|error| report(&error)),
+            // Of a cold one, too, the file may be a stand-in: a process that died while the empty
+            // database became hot left it.
+            None if self.is_direct || !self.is_hot() => {
+                database_size(&self.base).map_err(|error| report(&error))
+            }
             None => Ok(self.pool.size()),
         }
-    }
-
-    /// A process that died while an empty database became hot may have left its stand-in.
-    fn cold_size(&self) -> Result<u64, SqliteError> {
-        let size = self.base.size()?;
-        let is_stand_in = size == mark::STAND_IN_BYTES
-            && read_mark(&self.base)?.0.is_some_and(|mark| mark.was_empty);
-        Ok(if is_stand_in { 0 } else { size })
     }
 
     /// Fills `target`; false when the database ends before.

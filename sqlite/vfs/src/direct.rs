@@ -14,13 +14,14 @@
 
 use std::sync::Arc;
 
-use crate::base::Base;
+use crate::apply::write_stand_in;
+use crate::base::{Base, database_size};
 use crate::connection::{Code, Connection, report};
 use crate::error::SqliteError;
 use crate::ffi;
 use crate::host;
 use crate::image::{BLOCK_BYTES, BadLink};
-use crate::mark;
+use crate::mark::{self, Stamp};
 use crate::pool::Pool;
 use crate::stub;
 
@@ -112,7 +113,7 @@ impl Connection {
         let pool = Arc::clone(&self.pool);
         let astray = |found: BadLink| pool.astray(found);
         self.journal.sync().map_err(SqliteError::io("sync the journal of", &self.database))?;
-        let there = self.base.size()?;
+        let there = database_size(&self.base)?;
         let size = self.pending_size.unwrap_or(there);
         let mut page = [0; BLOCK_BYTES];
         while let Some(link) = self.shadows.last().copied() {
@@ -126,6 +127,10 @@ impl Connection {
             pool.image.remove(link).map_err(astray)?;
             self.shadows.pop();
         }
+        if size == 0 {
+            // This transaction made the database, and is rolled back: the image stays hot.
+            return write_stand_in(&self.base, self.stamp_of_log());
+        }
         match self.base.size()? {
             found if found != size => self.base.truncate(size),
             _ => Ok(()),
@@ -135,9 +140,14 @@ impl Connection {
     /// With the mark, which the file keeps.
     fn write_base(&self, offset: u64, page: &mut [u8]) -> Result<(), SqliteError> {
         if offset == 0 && page.len() >= mark::HEADER_BYTES {
-            mark::put(page, self.pool.stamp(self.pool.image.log_position().base()));
+            mark::put(page, self.stamp_of_log());
         }
         self.base.write(offset, page)
+    }
+
+    /// A mark of before this transaction: the file is not as of it yet.
+    fn stamp_of_log(&self) -> Stamp {
+        self.pool.stamp(self.pool.image.log_position().base())
     }
 
     /// The journal is settled, or (after a failed rollback) left to the next one.
@@ -162,7 +172,7 @@ impl Connection {
             removed.map_err(SqliteError::io("remove", &path)).map_err(|error| report(&error))?;
             self.journal.clear();
         }
-        let size = self.base.size().map_err(|error| report(&error))?;
+        let size = database_size(&self.base).map_err(|error| report(&error))?;
         let transaction = commits.newest_for_writer() + 1;
         commits.set_size(transaction, size);
         let commit = self.pool.lock_commit();

@@ -51,6 +51,11 @@ impl Flusher {
         self.signal.armed.load(Relaxed) || self.set(&self.signal.armed, pool)
     }
 
+    /// Whether a flush was asked for that has not begun.
+    pub(crate) fn has_work(&self) -> bool {
+        self.signal.armed.load(Acquire) || self.signal.wanted.load(Acquire)
+    }
+
     /// Has the thread look at the interval, which may be another one.
     pub(crate) fn look_again(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);

@@ -37,6 +37,7 @@ use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE};
 use crate::file_size;
 use crate::host;
 use crate::image::WriterId;
+use crate::journal;
 use crate::log::Log;
 use crate::pool::Pool;
 use crate::recovery::clear_mark;
@@ -192,7 +193,10 @@ impl Connection {
         }
         let is_reserved = self.pool.lock_reserved(self.writer_id);
         let heated = match is_reserved && self.pool.lock_exclusive(self.writer_id) {
-            true => self.pool.heat(&self.base).map_err(|error| report(&error)),
+            true => self
+                .drop_dead_journal()
+                .and_then(|()| self.pool.heat(&self.base))
+                .map_err(|error| report(&error)),
             false => Err(ffi::BUSY),
         };
         if heated == Ok(true) {
@@ -214,6 +218,19 @@ impl Connection {
             self.journal.spill(&path, &self.database)
         };
         moved.map_err(SqliteError::io("write", &path)).map_err(|error| report(&error))
+    }
+
+    /// Removes a journal on the disk, which would undo what is committed from now on. It is of a
+    /// program without the VFS that died before it wrote to the file: SQLite found no hot journal
+    /// when it took SHARED, and nobody can have written since. SQLite alone would write its own
+    /// journal over it; here that is in memory.
+    fn drop_dead_journal(&self) -> Result<()> {
+        if read_mark(&self.base)? != (None, false) {
+            // It may be refused, or stay in its file with a journal on the disk.
+            return Ok(());
+        }
+        let path = stub::journal_path(&self.database);
+        journal::remove(&path).map_err(SqliteError::io("remove", &path))
     }
 
     /// Before the log of WAL mode is opened: the database leaves the pool, if it is there.

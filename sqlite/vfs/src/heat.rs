@@ -11,8 +11,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::base::Base;
-use crate::base::read_mark;
+use crate::base::{Base, database_size, read_mark};
 use crate::copy;
 use crate::error::{CREATE, Result, SqliteError};
 use crate::ffi;
@@ -154,7 +153,7 @@ impl Pool {
         if mode.is_direct() {
             // All that was committed before is in the file; what is there now, its journal says.
             self.image.free_all()?;
-            let size = self.base().size().map_err(|_| BadLink)?;
+            let size = database_size(self.base()).map_err(|_| BadLink)?;
             commits.set_size(committed, size);
             mode.note_journal(true);
             mode.end_direct();

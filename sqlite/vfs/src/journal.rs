@@ -47,6 +47,15 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     sync_directory(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
 }
 
+/// Removes a journal, durably; a missing one is no error.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Ok(()) => path.parent().map_or(Ok(()), sync_folder),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 impl Journal {
     /// As a new, empty one in memory.
     pub(crate) fn clear(&mut self) {

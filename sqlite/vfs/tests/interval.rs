@@ -183,6 +183,29 @@ fn killed_processes_commits_are_flushed_by_the_next() {
     assert_eq!(number(&connection, NUMBER), 10);
 }
 
+/// A process closes the database long before its interval is over, while another one has it open
+/// that commits nothing.
+///
+/// Guarantee: sqlite/flush-interval
+#[test]
+fn close_beside_a_reader_flushes_own_commits() {
+    const TEST: &str = "close_beside_a_reader_flushes_own_commits";
+    if let Some((parameters, folder)) = role() {
+        return count_up(&open(&folder.join("db"), &parameters), 10);
+    }
+    for (interval, expected) in [("1h", true), ("off", false)] {
+        let folder = scratch();
+        let path = folder.path().join("db");
+        create(&path);
+        let reader = open(&path, "");
+        assert_eq!(number(&reader, NUMBER), 0);
+        let parameters = format!("threshold=1000&flush_interval={interval}");
+        Player::start(TEST, &parameters, folder.path()).finish();
+        assert_eq!(is_flushed(&path), expected, "{interval}");
+        assert_eq!(number(&reader, NUMBER), 10);
+    }
+}
+
 /// Also where no process commits any more.
 ///
 /// Guarantee: sqlite/flush-interval

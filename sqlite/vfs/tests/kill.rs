@@ -304,6 +304,79 @@ fn dead_writers_journal_undoes_nothing_later() {
     assert!(!journal.exists());
 }
 
+/// A process dies in the transaction that makes a database and has outgrown the pool: the next one
+/// finds it empty, and loses nothing that it commits.
+///
+/// Guarantee: sqlite/outgrown-pool
+#[test]
+fn dead_outgrown_creation_costs_no_later_commit() {
+    const TEST: &str = "dead_outgrown_creation_costs_no_later_commit";
+    if let Some((_, folder)) = role() {
+        let connection = open(&folder.join("db"), "pool_limit=1048576");
+        connection
+            .execute_batch(
+                "PRAGMA cache_size=20; BEGIN; CREATE TABLE t (a INTEGER PRIMARY KEY, b); \
+                 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
+                 INSERT INTO t (b) SELECT randomblob(3000) FROM n",
+            )
+            .unwrap();
+        println!("\ntold: 1");
+        std::thread::sleep(Duration::from_secs(600));
+        return;
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    let mut player = Player::start(TEST, "writer", folder.path());
+    player.first("told: ");
+    player.kill("told: ");
+    assert!(folder.path().join("db-journal").exists(), "it did not outgrow the pool");
+    create(&path);
+    let plain = open_plain(&path);
+    assert_eq!(number(&plain, "SELECT n FROM counter"), 0);
+    assert_sound(&plain);
+}
+
+/// A program without the VFS dies beside a reader, before it has written to the file: the journal
+/// that it leaves undoes nothing of what the reader commits then.
+///
+/// Guarantee: sqlite/same-results
+/// Guarantee: sqlite/ordinary-file
+#[test]
+fn journal_left_beside_a_reader_undoes_nothing() {
+    const TEST: &str = "journal_left_beside_a_reader_undoes_nothing";
+    if let Some((_, folder)) = role() {
+        let plain = open_plain(&folder.join("db"));
+        // Without syncs a journal is valid from its first byte on.
+        plain
+            .execute_batch(
+                "PRAGMA synchronous=OFF; BEGIN IMMEDIATE; UPDATE counter SET n = 99; \
+                 INSERT INTO t (b) VALUES ('none')",
+            )
+            .unwrap();
+        println!("\ntold: 1");
+        std::thread::sleep(Duration::from_secs(600));
+        return;
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    create(&path);
+    let connection = open(&path, "");
+    connection.execute_batch("BEGIN").unwrap();
+    assert_eq!(number(&connection, "SELECT n FROM counter"), 0);
+    let mut player = Player::start(TEST, "plain", folder.path());
+    player.first("told: ");
+    player.kill("told: ");
+    let journal = std::fs::read(folder.path().join("db-journal")).unwrap();
+    assert!(journal.starts_with(&[0xd9, 0xd5]), "no program would roll it back");
+    connection.execute_batch("UPDATE counter SET n = 1; COMMIT").unwrap();
+    connection.execute_batch("BEGIN; UPDATE counter SET n = 2; COMMIT").unwrap();
+    drop(connection);
+    let plain = open_plain(&path);
+    assert_eq!(number(&plain, "SELECT n FROM counter"), 2);
+    assert_eq!(number(&plain, "SELECT count(*) FROM t"), 0);
+    assert_sound(&plain);
+}
+
 /// A transaction on the disk whose process dies is rolled back with and without the pool.
 ///
 /// Guarantee: sqlite/outgrown-pool

@@ -319,6 +319,44 @@ fn outgrown_transaction_goes_on_on_disk() {
     }
 }
 
+/// The transaction that makes a database outgrows the pool and is rolled back: the database is
+/// empty, stays in the pool, and keeps what is committed then.
+///
+/// Guarantee: sqlite/outgrown-pool
+#[test]
+fn outgrown_creation_is_rolled_back_without_loss() {
+    const TABLE: &str = "CREATE TABLE t (a INTEGER PRIMARY KEY, b)";
+    const EXCLUSIVE: &str = "PRAGMA locking_mode=EXCLUSIVE;";
+    for (page_bytes, lead, level) in [
+        (4096, "", "process"),
+        (4096, EXCLUSIVE, "process"),
+        (4096, "", "power"),
+        (512, "", "process"),
+        (65_536, "", "process"),
+    ] {
+        let folder = scratch();
+        let path = folder.path().join("db");
+        let connection = open(&path, &format!("pool_limit=1048576&level={level}"));
+        let pragmas = format!("PRAGMA page_size={page_bytes}; {lead} PRAGMA cache_size=20");
+        connection.execute_batch(&pragmas).unwrap();
+        connection.execute_batch(&format!("BEGIN; {TABLE}; {FILL}")).unwrap();
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        assert!(bytes > 1 << 20, "{page_bytes}: it is in the pool");
+        connection.execute_batch("ROLLBACK").unwrap();
+        assert_eq!(number(&connection, "SELECT count(*) FROM sqlite_master"), 0);
+        let insert = format!("{TABLE}; INSERT INTO t (b) VALUES (1)");
+        connection.execute_batch(&insert).unwrap();
+        assert_sound(&connection);
+        drop(connection);
+        let connection = open(&path, "");
+        assert_eq!(number(&connection, "SELECT count(*) FROM t"), 1, "{page_bytes} {lead}{level}");
+        drop(connection);
+        let plain = open_plain(&path);
+        assert_eq!(number(&plain, "SELECT count(*) FROM t"), 1, "{page_bytes} {lead}{level}");
+        assert_sound(&plain);
+    }
+}
+
 /// Without a journal a full pool is an error and what was committed stays.
 ///
 /// Guarantee: sqlite/outgrown-pool
