@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 #endif
 
@@ -363,6 +364,21 @@ static int stop_in_a_part(holdfast_call *call, void *context) {
 #endif
 }
 
+/* Answers, and 100 ms later stops for ever: it takes no other call. */
+static int stop_reading(holdfast_call *call, void *context) {
+    (void)context;
+#ifndef __wasm__
+    struct sigaction action = {.sa_handler = stop};
+    struct itimerval soon = {.it_value = {.tv_usec = 100000}};
+    if (sigaction(SIGALRM, &action, NULL) || setitimer(ITIMER_REAL, &soon, NULL)) {
+        return holdfast_fail(call, "it cannot be set up");
+    }
+    return 0;
+#else
+    return holdfast_fail(call, "it takes a call when it is run");
+#endif
+}
+
 /* Calls a function of the host: a name, a NUL, and what it is passed. Its failure becomes this one's. */
 static int ask_host(holdfast_call *call, void *context) {
     (void)context;
@@ -485,7 +501,7 @@ int main(int argc, char **argv) {
         {"store_and_crash", store_and_crash}, {"store_and_exit", store_and_exit}, {"store_out_of_range", store_out_of_range}, {"fill", fill},
         {"transactions", transactions}, {"commit", commit}, {"increment", increment},
         {"write_output", write_output}, {"read_file", read_file}, {"write_file", write_file},
-        {"store_in_order", store_in_order}, {"stop_in_a_part", stop_in_a_part},
+        {"store_in_order", store_in_order}, {"stop_in_a_part", stop_in_a_part}, {"stop_reading", stop_reading},
         {"ask_without_end", ask_without_end}, {"ask_host", ask_host},
         {"ask_host_in_transaction", ask_host_in_transaction}, {"ask_host_wrongly", ask_host_wrongly},
         {"ask_host_often", ask_host_often}, {"own_name", tell_own_name},

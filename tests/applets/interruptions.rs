@@ -33,6 +33,7 @@ fn heard_in_time(mut once: impl FnMut() -> (Duration, CallError)) -> CallError {
 fn longest_wait(
     applet: &holdfast_applet::Applet,
     function: &str,
+    input: &[u8],
     looks_max: u32,
 ) -> (Duration, CallError) {
     let looks = std::sync::Mutex::new((0, Instant::now(), Duration::ZERO));
@@ -42,7 +43,7 @@ fn longest_wait(
         (looks.0, looks.1) = (looks.0 + 1, Instant::now());
         looks.0 < looks_max
     };
-    let error = applet.call_with(Call::new(function, b"").look(EVERY, &goes_on)).unwrap_err();
+    let error = applet.call_with(Call::new(function, input).look(EVERY, &goes_on)).unwrap_err();
     let (count, _, longest) = *looks.lock().unwrap();
     assert!(count >= looks_max, "{function}: {count} looks");
     (longest, error)
@@ -58,7 +59,7 @@ fn endless_sender_cannot_block_the_callback() {
         let mut limits = Limits::default();
         limits.grace = Duration::from_millis(50);
         let error = heard_in_time(|| {
-            longest_wait(&spawn_with(path.clone(), limits.clone()), "flood_empty", 5)
+            longest_wait(&spawn_with(path.clone(), limits.clone()), "flood_empty", b"", 5)
         });
         assert!(matches!(error, CallError::Died(_)), "{kind}: {error}");
     });
@@ -80,7 +81,7 @@ fn endless_growth_cannot_block_the_callback() {
             let grants = Grants::none().heap(home.region());
             let applet =
                 holdfast_applet::Applet::spawn(path.clone(), limits.clone(), grants).unwrap();
-            longest_wait(&applet, "ask_without_end", 5)
+            longest_wait(&applet, "ask_without_end", b"", 5)
         });
         assert!(matches!(death(Err::<(), _>(error)).failure, Failure::IgnoredCancel { .. }));
     }
@@ -99,11 +100,83 @@ fn stalled_message_cannot_block_the_callback() {
         limits.grace = Duration::from_millis(50);
         let started = Instant::now();
         let error = heard_in_time(|| {
-            longest_wait(&spawn_with(path.clone(), limits.clone()), "stop_in_a_part", 5)
+            longest_wait(&spawn_with(path.clone(), limits.clone()), "stop_in_a_part", b"", 5)
         });
         let error = death(Err::<(), _>(error));
         assert!(matches!(error.failure, Failure::IgnoredCancel { .. }), "{error}");
         assert!(started.elapsed() < TRIES as u32 * Duration::from_secs(10));
+    }
+}
+
+/// A native applet that stalls within a message beyond its limit, which is passed over, does not
+/// delay the callback of the caller.
+///
+/// Guarantee: applets/interruptible
+/// Guarantee: programs/python-cancel
+#[test]
+fn stalled_long_message_cannot_block_the_callback() {
+    for path in
+        forms().into_iter().filter(|(kind, _)| *kind == SandboxKind::Native).map(|(_, path)| path)
+    {
+        let mut limits = Limits::default();
+        limits.grace = Duration::from_millis(50);
+        limits.result_bytes = 1 << 20;
+        // A caller that is not asked waits for that.
+        limits.call_timeout = Some(Duration::from_secs(10));
+        let error = heard_in_time(|| {
+            longest_wait(&spawn_with(path.clone(), limits.clone()), "stop_in_a_part", b"", 5)
+        });
+        let error = death(Err::<(), _>(error));
+        assert!(matches!(error.failure, Failure::IgnoredCancel { .. }), "{error}");
+    }
+}
+
+/// A native applet that does not take the input of a call does not delay the callback of the
+/// caller.
+///
+/// Guarantee: applets/interruptible
+/// Guarantee: programs/python-cancel
+#[test]
+fn unread_input_cannot_block_the_callback() {
+    let input = vec![7_u8; 8 << 20];
+    for path in
+        forms().into_iter().filter(|(kind, _)| *kind == SandboxKind::Native).map(|(_, path)| path)
+    {
+        let mut limits = Limits::default();
+        limits.grace = Duration::from_millis(50);
+        // A caller that is not asked waits for that.
+        limits.call_timeout = Some(Duration::from_secs(10));
+        let error = heard_in_time(|| {
+            let applet = spawn_with(path.clone(), limits.clone());
+            applet.call("stop_reading", b"").unwrap();
+            // It stops 100 ms after the call.
+            std::thread::sleep(Duration::from_millis(300));
+            longest_wait(&applet, "echo", &input, 5)
+        });
+        let error = death(Err::<(), _>(error));
+        assert!(matches!(error.failure, Failure::IgnoredCancel { .. }), "{error}");
+    }
+}
+
+/// A caller that panics while a native applet does not take its input ends the applet, and the next
+/// call finds another one.
+///
+/// Guarantee: applets/cancel
+#[test]
+fn caller_panics_while_its_input_is_unread() {
+    let input = vec![7_u8; 8 << 20];
+    for path in
+        forms().into_iter().filter(|(kind, _)| *kind == SandboxKind::Native).map(|(_, path)| path)
+    {
+        let applet = spawn(path);
+        applet.call("stop_reading", b"").unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let goes_on = || -> bool { panic!("as a caller's code may") };
+        let call = || applet.call_with(Call::new("echo", &input).look(EVERY, &goes_on));
+        assert!(catch_unwind(AssertUnwindSafe(call)).is_err(), "nobody looked");
+        assert!(applet.cause_of_death().is_some());
+        applet.respawn().unwrap();
+        assert!(applet.call("echo", &input).unwrap() == input);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::{Finished, scratch, succeed, tell, victim};
@@ -93,19 +93,52 @@ fn a_run_whose_output_cannot_be_written_fails() {
     let mut child =
         command.args(endless).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     drop(child.stdout.take());
+    assert_eq!(ends_in(&mut child, Duration::from_secs(30)).code(), Some(125));
+}
+
+/// How a command ends that must end in time.
+fn ends_in(child: &mut Child, time: Duration) -> ExitStatus {
     let started = Instant::now();
-    let status = loop {
+    loop {
         if let Some(status) = child.try_wait().unwrap() {
-            break status;
+            return status;
         }
-        if started.elapsed() > Duration::from_secs(30) {
+        if started.elapsed() > time {
             child.kill().unwrap();
             child.wait().unwrap();
-            panic!("it runs on without a reader");
+            panic!("it runs on after {time:?}");
         }
         std::thread::sleep(Duration::from_millis(5));
-    };
-    assert_eq!(status.code(), Some(125));
+    }
+}
+
+/// A run whose output is not read ends at its time limit, and not in success: the program waits for
+/// the reader, or has written all of it and exited.
+///
+/// Guarantee: sandbox/time-limits
+#[test]
+fn unread_output_ends_a_run_at_its_time_limit() {
+    // 6.9 MB, and 109 kB: more than a pipe holds, and less than two.
+    for last in ["1000000", "20000"] {
+        let mut command = scratch().holdfast();
+        command.args(["run", "/usr/bin/seq", "--timeout", "1s", "--", last]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        assert_eq!(ends_in(&mut child, Duration::from_secs(10)).code(), Some(124), "{last}");
+    }
+}
+
+/// A reader that takes its time gets all that a run has written.
+///
+/// Guarantee: sandbox/time-limits
+#[test]
+fn slow_reader_gets_all_of_the_output() {
+    let mut command = scratch().holdfast();
+    command.args(["run", "/usr/bin/seq", "--timeout", "60s", "--", "20000"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(done.stdout.ends_with(b"\n19999\n20000\n"), "{} bytes", done.stdout.len());
 }
 
 /// Errors about limits name the command-line option that sets the limit.

@@ -144,8 +144,16 @@ impl Applet {
     ) -> Result<(Vec<u8>, CallMetrics), CallError> {
         // Until the call is over: the caller's own code, which looks, may panic.
         let mut state = EndsCall(self.turn()?);
-        self.begin_call(&mut state.0, call, false, is_counted)?;
-        let (mut bytes, mut is_given_up) = (Vec::new(), false);
+        let mut is_given_up = false;
+        // Asked until the answer is no: each cancellation is a nudge, and so a look.
+        let mut look = || {
+            if !is_given_up && !call.goes_on() {
+                is_given_up = true;
+                self.cancel();
+            }
+        };
+        self.begin_call(&mut state.0, call, false, is_counted, &mut look)?;
+        let mut bytes = Vec::new();
         loop {
             match state.0.step()? {
                 Step::Chunk(part, _) => bytes.extend_from_slice(&part),
@@ -158,13 +166,7 @@ impl Applet {
                     return Ok((bytes, metrics));
                 }
                 Step::Refused(error) => return Err(error),
-                Step::Look => {
-                    // Asked until the answer is no: each cancellation is a nudge, and so a look.
-                    if !is_given_up && !call.goes_on() {
-                        is_given_up = true;
-                        self.cancel();
-                    }
-                }
+                Step::Look => look(),
             }
         }
     }
@@ -178,7 +180,7 @@ impl Applet {
     /// As [`Applet::call_with_buffer`].
     pub fn stream(&self, call: Call<'_>) -> Result<Stream<'_>, CallError> {
         let mut state = self.turn()?;
-        self.begin_call(&mut state, call, true, true)?;
+        self.begin_call(&mut state, call, true, true, &mut || {})?;
         if let State::Serving(session) = &mut *state {
             session.streamer = Some(call_chain());
         }
@@ -340,6 +342,7 @@ impl Applet {
         call: Call<'_>,
         is_streamed: bool,
         is_counted: bool,
+        look: &mut dyn FnMut(),
     ) -> Result<(), CallError> {
         let session = match state {
             State::Serving(session) => session,
@@ -350,7 +353,7 @@ impl Applet {
             None => Default::default(),
         };
         let request = call.request(buffer, self.plan.limits.call_timeout, is_streamed, is_counted);
-        session.call(&request).unwrap_or_else(|over| Err(state.die(over)))
+        session.call(&request, look).unwrap_or_else(|over| Err(state.die(over)))
     }
 }
 

@@ -81,7 +81,8 @@ impl Command {
         self
     }
 
-    /// Runs the applet to its end on this thread.
+    /// Runs the applet to its end on this thread, and until the output that it wrote was passed on;
+    /// both within [`Limits::timeout`].
     ///
     /// # Errors
     /// [`AppletError`] when there is no exit status. The heaps were then rolled back to their

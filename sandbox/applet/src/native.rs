@@ -41,6 +41,10 @@ use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished, let_go};
 /// How long the kernel may take to bring an end about that was asked for.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long the last output of an applet is waited for once its host is done with it. It takes no
+/// time unless the reader of the host's output does not read.
+const OUTPUT_PATIENCE: Duration = Duration::from_millis(200);
+
 /// A jailed process, its channel and its heaps.
 pub(crate) struct Native {
     // Before the memory that it reads and writes.
@@ -57,6 +61,8 @@ pub(crate) struct Native {
     look_every: Option<Duration>,
     /// What has come of the message that is being received.
     begun: Vec<u8>,
+    /// That message is too long, and is passed over.
+    is_discarding: bool,
     start_time: Duration,
     started: Instant,
     /// Messages that the session does not see.
@@ -90,6 +96,7 @@ impl Native {
                     message_bytes: plan.limits.result_bytes.max(HELLO_BYTES_MAX) as u64,
                     look_every: None,
                     begun: Vec::new(),
+                    is_discarding: false,
                     start_time: started.elapsed(),
                     started,
                     messages: 0,
@@ -120,7 +127,14 @@ impl Native {
         if self.jailed.end().is_none() {
             self.jailed.kill(why);
         }
-        self.jailed.wait(Some(KILL_PATIENCE)).unwrap_or(End::Killed(KillReason::Dropped))
+        self.jailed.wait_for_end(Some(KILL_PATIENCE)).unwrap_or(End::Killed(KillReason::Dropped))
+    }
+
+    /// Waits until the deadline for the output of a program that has ended, and says whether an
+    /// exit may count as one. An end of another kind is no success anyway.
+    fn is_output_complete(&self, deadline: Option<Instant>) -> bool {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.jailed.wait(left).is_some() || !matches!(self.jailed.end(), Some(End::Exited { .. }))
     }
 }
 
@@ -293,12 +307,22 @@ impl Sandbox for Native {
         payload: &[u8],
         deadline: Option<Instant>,
     ) -> Result<(), Stop> {
+        let deadline = self.deadline(deadline);
+        let mut turn = None;
         if header.kind() == Some(MessageKind::Call) {
             // A nudge that came when the call before was over already.
             self.endpoint.take_interrupt();
+            turn = self.look_every.map(|time| self.endpoint.deadline_in(time));
         }
-        let deadline = self.deadline(deadline);
-        self.endpoint.send(header, payload, deadline).map_err(stop)
+        let Some(turn) = turn else {
+            return self.endpoint.send(header, payload, deadline).map_err(stop);
+        };
+        // An applet that does not take its input must not keep its caller from looking.
+        if self.endpoint.send_by(header, payload, deadline, turn).map_err(stop)? {
+            Ok(())
+        } else {
+            Err(Stop::Nudged)
+        }
     }
 
     fn receive(
@@ -311,15 +335,22 @@ impl Sandbox for Native {
         let turn = self.deadline(look);
         let mut limit_bytes = self.message_bytes;
         loop {
+            if self.is_discarding {
+                let passed = self.endpoint.discard_by(until, turn).map_err(stop)?;
+                let header = passed.ok_or(Stop::Nudged)?;
+                self.is_discarding = false;
+                return Err(Stop::TooLarge(header));
+            }
             // What has come of a message stays here until the rest follows.
             let header = match self.endpoint.receive_by(&mut self.begun, limit_bytes, until, turn) {
                 // The limit is that of results; a host function has one of its own.
                 Err(ChannelError::TooLarge { bytes, .. }) => {
                     let header = self.endpoint.peek(until).map_err(stop)?;
-                    if header.kind() != Some(MessageKind::Invoke) || bytes > MESSAGE_BYTES_MAX {
-                        return Err(Stop::TooLarge(self.endpoint.discard(until).map_err(stop)?));
+                    if header.kind() == Some(MessageKind::Invoke) && bytes <= MESSAGE_BYTES_MAX {
+                        limit_bytes = bytes;
+                    } else {
+                        self.is_discarding = true;
                     }
-                    limit_bytes = bytes;
                     continue;
                 }
                 received => received.map_err(stop)?.ok_or(Stop::Nudged)?,
@@ -419,6 +450,8 @@ impl Sandbox for Native {
             Some(other) => KillReason::Other { what: other.to_string() },
         };
         let end = self.wait_for_end(why);
+        // What it said last is on its way.
+        let end = self.jailed.wait(Some(OUTPUT_PATIENCE)).unwrap_or(end);
         let mut metrics = self.metrics();
         if let Err(error) = end_lending(&mut self.heaps) {
             self.heap_error = Some(error);
@@ -458,6 +491,10 @@ pub(crate) fn run(plan: &Plan, heaps: Heaps) -> Result<Outcome, Box<AppletError>
     let mut native = Native::start(plan, heaps, false).map_err(let_go)?;
     let call = native.crossings.mark().call_from_begin(ENTRY);
     let deadline = plan.limits.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let out_of_time = || {
+        let limit = plan.limits.timeout.unwrap_or_default();
+        Failure::Ended { end: End::Limit(LimitHit::WallTime { limit }) }
+    };
     let (mut payload, mut functions) = (Vec::new(), None);
     let failure = loop {
         match native.receive(&mut payload, deadline) {
@@ -480,13 +517,13 @@ pub(crate) fn run(plan: &Plan, heaps: Heaps) -> Result<Outcome, Box<AppletError>
                 });
             }
             Err(Stop::Nudged) => {}
-            Err(Stop::Deadline) => {
-                let limit = plan.limits.timeout.unwrap_or_default();
-                break Some(Failure::Ended { end: End::Limit(LimitHit::WallTime { limit }) });
-            }
+            Err(Stop::Deadline) => break Some(out_of_time()),
             Err(stop) => break stop.failure(),
         }
     };
+    // A program that has ended by itself leaves output that its reader may take its time for. What
+    // is never read must not look like a result that was received.
+    let failure = failure.or_else(|| (!native.is_output_complete(deadline)).then(out_of_time));
     drop(call);
     let notes = Weakness::summary(native.jailed.weaker()).into_iter().collect();
     let Ended { failure: found, heaps, heap_error, stdout, stderr, metrics } =

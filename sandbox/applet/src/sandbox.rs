@@ -76,7 +76,8 @@ pub(crate) trait Sandbox: Send {
     /// What another thread may do to it.
     fn control(&self) -> Arc<Control>;
 
-    /// Sends a message.
+    /// Sends a message. A call comes back with `Nudged` as `receive` does, also in the middle, and
+    /// goes on with the same header and payload; until then no other message can be sent.
     fn send(
         &mut self,
         header: &Header,
@@ -88,7 +89,8 @@ pub(crate) trait Sandbox: Send {
     fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>)
     -> Result<Header, Stop>;
 
-    /// Has `receive` come back with `Nudged` after so much time without a message.
+    /// Has `receive`, and `send` of a call, come back with `Nudged` after so much time without an
+    /// end.
     fn look_every(&mut self, time: Option<Duration>);
 
     /// The applet has started up: from now on it needs no more than to compute.

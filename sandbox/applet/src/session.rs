@@ -147,10 +147,12 @@ impl Session {
         &self.functions
     }
 
-    /// Begins a call.
+    /// Begins a call. Until the applet has taken its input, `look` is called with each nudge and
+    /// whenever it is time for a look.
     pub(crate) fn call(
         &mut self,
         request: &Request,
+        look: &mut dyn FnMut(),
     ) -> Result<Result<(), CallError>, SessionEnded> {
         if self.pending.is_some() {
             // What it still says would be taken for an answer to this one.
@@ -214,10 +216,12 @@ impl Session {
                 deadline.into_iter().chain(patience).min(),
             ) {
                 Ok(()) => return Ok(Ok(())),
-                Err(Stop::Nudged) if self.control.is_cancelled(self.calls) => {
-                    patience = patience.or_else(|| Some(after(self.grace)));
+                Err(Stop::Nudged) => {
+                    look();
+                    if self.control.is_cancelled(self.calls) {
+                        patience = patience.or_else(|| Some(after(self.grace)));
+                    }
                 }
-                Err(Stop::Nudged) => continue,
                 Err(stop) => {
                     let is_over = patience.is_some_and(|patience| Instant::now() >= patience);
                     return Err(match stop {

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - An interrupt that comes in the middle of a message is reported after it, unless the peer has
-//!   stopped there, or the caller goes on with the message later ([`Endpoint::receive_by`]).
+//!   stopped there, or the caller goes on with the message later ([`Endpoint::receive_by`],
+//!   [`Endpoint::discard_by`], [`Endpoint::send_by`]).
 //! - A message that was begun is finished, or the endpoint is of no use any more: after
 //!   `PeerBroke`, and after an error in the middle of a message, each call fails.
 //! - What a received header says was checked in the one copy of it; its payload has exactly the
@@ -45,8 +46,10 @@ pub struct Endpoint<W> {
     data: Spin,
     /// Why it is of no use any more.
     failed: Option<ChannelError>,
-    /// The message of which [`Endpoint::receive_by`] has taken a part.
+    /// The message of which [`Endpoint::receive_by`] or [`Endpoint::discard_by`] has taken a part.
     partial: Option<PartialMessage>,
+    /// Bytes that are left of the message of which [`Endpoint::send_by`] has sent a part.
+    unsent: Option<usize>,
     /// When an interrupt came that was not told yet.
     interrupted_ns: Cell<Option<u64>>,
     // Behind what leads to shared memory: a `W` may be what keeps that mapped.
@@ -91,6 +94,7 @@ impl<W: Wait> Endpoint<W> {
             data: Spin::new(),
             failed: None,
             partial: None,
+            unsent: None,
             interrupted_ns: Cell::new(None),
             wait,
         })
@@ -117,32 +121,73 @@ impl<W: Wait> Endpoint<W> {
         payload: &[u8],
         deadline: Deadline,
     ) -> Result<(), ChannelError> {
-        self.usable()?;
-        let Ok(mut left) = u32::try_from(payload.len()) else {
-            return Err(ChannelError::TooLarge {
-                bytes: payload.len() as u64,
-                limit_bytes: u64::from(u32::MAX),
-            });
-        };
-        if self.wait.peer_is_gone() {
-            return Err(ChannelError::PeerGone);
+        self.sendable(payload)?;
+        if self.unsent.is_some() {
+            // Its rest comes first, and only `send_by` can send it.
+            return Err(ChannelError::HalfDone);
         }
         let most = self.producer.piece_bytes_max();
         let mut rest = payload;
         let mut is_first = true;
         loop {
-            let (piece, behind) = rest.split_at(left.min(most) as usize);
-            let flags = header.flags & !MORE | if left > most { MORE } else { 0 };
-            let header = Header { payload_bytes: left, flags, ..*header };
-            let pushed = self.push(&header, piece, deadline, !is_first);
+            let (record, piece, behind) = next_piece(header, rest, most);
+            let pushed = self.push(&record, piece, deadline, !is_first);
             self.keep(pushed, !is_first)?;
             is_first = false;
             rest = behind;
-            left -= piece.len() as u32;
-            if left == 0 {
+            if rest.is_empty() {
                 return Ok(());
             }
         }
+    }
+
+    /// As [`Endpoint::send`], for who has other things to do: it comes back with `false` at `turn`
+    /// and with an interrupt, also in the middle of a message. The next call goes on with that one,
+    /// and must be given the same header and payload; until then there is no other way to send.
+    ///
+    /// # Errors
+    /// As [`Endpoint::send`], but for `Interrupted`; `TimedOut` at `deadline` only, and in the
+    /// middle of a message nothing can follow it.
+    pub fn send_by(
+        &mut self,
+        header: &Header,
+        payload: &[u8],
+        deadline: Deadline,
+        turn: Deadline,
+    ) -> Result<bool, ChannelError> {
+        self.sendable(payload)?;
+        let until = deadline.min(turn);
+        let most = self.producer.piece_bytes_max();
+        let mut in_message = self.unsent.is_some();
+        let sent = self.unsent.take().map_or(0, |left| payload.len().saturating_sub(left));
+        let mut rest = payload.get(sent..).unwrap_or_default();
+        loop {
+            let (record, piece, behind) = next_piece(header, rest, most);
+            match self.push(&record, piece, until, false) {
+                Err(error) if self.is_for_a_turn(error, deadline) => {
+                    self.unsent = in_message.then_some(rest.len());
+                    return Ok(false);
+                }
+                pushed => self.keep(pushed, in_message)?,
+            }
+            in_message = true;
+            rest = behind;
+            if rest.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Whether such a payload can be sent at all.
+    fn sendable(&self, payload: &[u8]) -> Result<(), ChannelError> {
+        self.usable()?;
+        if u32::try_from(payload.len()).is_err() {
+            return Err(ChannelError::TooLarge {
+                bytes: payload.len() as u64,
+                limit_bytes: u64::from(u32::MAX),
+            });
+        }
+        if self.wait.peer_is_gone() { Err(ChannelError::PeerGone) } else { Ok(()) }
     }
 
     /// Whether an interrupt was not told yet: it is taken back.
@@ -158,7 +203,7 @@ impl<W: Wait> Endpoint<W> {
     pub fn peek(&mut self, deadline: Deadline) -> Result<Header, ChannelError> {
         self.usable()?;
         if self.partial.is_some() {
-            // Its rest comes first, and only `receive_by` can take it.
+            // Its rest comes first, and only who has begun with it can take it.
             return Err(ChannelError::HalfDone);
         }
         if self.take_interrupt() {
@@ -203,20 +248,29 @@ impl<W: Wait> Endpoint<W> {
     ) -> Result<Option<Header>, ChannelError> {
         self.usable()?;
         let until = deadline.min(turn);
-        let mut message = match self.partial.take() {
+        let message = match self.partial.take() {
             Some(message) => message,
             None => match self.begin(sink, limit_bytes, until) {
                 Err(error) if self.is_for_a_turn(error, deadline) => return Ok(None),
                 begun => begun?,
             },
         };
+        self.go_on(message, deadline, until, |consumer, bytes| give(consumer, sink, bytes))
+    }
+
+    /// Takes what is left of a message, up to a turn.
+    fn go_on(
+        &mut self,
+        mut message: PartialMessage,
+        deadline: Deadline,
+        until: Deadline,
+        take: impl FnMut(&mut Consumer, usize) -> Result<(), ChannelError>,
+    ) -> Result<Option<Header>, ChannelError> {
         if self.take_interrupt() {
             self.partial = Some(message);
             return Ok(None);
         }
-        match self
-            .take_all(&mut message, until, false, |consumer, bytes| give(consumer, sink, bytes))
-        {
+        match self.take_all(&mut message, until, false, take) {
             Err(error) if self.is_for_a_turn(error, deadline) => {
                 self.partial = Some(message);
                 Ok(None)
@@ -280,6 +334,33 @@ impl<W: Wait> Endpoint<W> {
         self.keep(passed, true).map(|()| header)
     }
 
+    /// As [`Endpoint::discard`], for who has other things to do: it comes back with `None` at
+    /// `turn` and with an interrupt, also in the middle of the message. The next call goes on with
+    /// that one; until then there is no other way to receive.
+    ///
+    /// # Errors
+    /// As [`Endpoint::discard`], but for `Interrupted`; `TimedOut` at `deadline` only, and in the
+    /// middle of a message nothing can follow it.
+    pub fn discard_by(
+        &mut self,
+        deadline: Deadline,
+        turn: Deadline,
+    ) -> Result<Option<Header>, ChannelError> {
+        self.usable()?;
+        let until = deadline.min(turn);
+        let message = match self.partial.take() {
+            Some(message) => message,
+            None => match self.peek(until) {
+                Err(error) if self.is_for_a_turn(error, deadline) => return Ok(None),
+                peeked => {
+                    let header = peeked?;
+                    PartialMessage { header, left: header.payload_bytes }
+                }
+            },
+        };
+        self.go_on(message, deadline, until, |consumer, _| consumer.skip())
+    }
+
     fn usable(&self) -> Result<(), ChannelError> {
         self.failed.map_or(Ok(()), Err)
     }
@@ -305,9 +386,14 @@ impl<W: Wait> Endpoint<W> {
         deadline: Deadline,
         in_message: bool,
     ) -> Result<(), ChannelError> {
-        let mut pushing = Pushing { producer: &mut self.producer, header, piece };
+        let mut pushing = Pushing { producer: &mut self.producer, header, piece, is_pushed: false };
         let wait = Begun { wait: &self.wait, in_message, interrupted_ns: &self.interrupted_ns };
-        wait_for(&wait, &mut self.room, deadline, &mut pushing)?;
+        match wait_for(&wait, &mut self.room, deadline, &mut pushing) {
+            // It has gone, although the time is over: a caller that tries again must not send it
+            // twice, and the peer may sleep.
+            Err(ChannelError::TimedOut) if pushing.is_pushed => {}
+            waited => waited?,
+        }
         if let Some(word) = self.producer.sleeping_consumer()? {
             self.wait.wake(word);
         }
@@ -359,6 +445,16 @@ impl<W: Wait> Endpoint<W> {
             }
         }
     }
+}
+
+/// The next record of a message of which `rest` was not sent yet: its header, its piece, and what
+/// follows that.
+fn next_piece<'a>(header: &Header, rest: &'a [u8], most: u32) -> (Header, &'a [u8], &'a [u8]) {
+    // A payload of 4 GiB or more is refused before.
+    let left = rest.len() as u32;
+    let (piece, behind) = rest.split_at(left.min(most) as usize);
+    let flags = header.flags & !MORE | if left > most { MORE } else { 0 };
+    (Header { payload_bytes: left, flags, ..*header }, piece, behind)
 }
 
 /// Copies the record that was polled to where the sink wants it.
@@ -414,6 +510,7 @@ struct Pushing<'a> {
     producer: &'a mut Producer,
     header: &'a Header,
     piece: &'a [u8],
+    is_pushed: bool,
 }
 
 impl Awaited for Pushing<'_> {
@@ -422,7 +519,8 @@ impl Awaited for Pushing<'_> {
     }
 
     fn look(&mut self) -> Result<bool, ChannelError> {
-        self.producer.push(self.header, self.piece)
+        self.is_pushed = self.producer.push(self.header, self.piece)?;
+        Ok(self.is_pushed)
     }
 }
 

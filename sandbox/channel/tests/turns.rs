@@ -1,12 +1,12 @@
-//! Receiving in turns: a host that has other things to do comes back in the middle of a message,
-//! and goes on with it later.
+//! Receiving and sending in turns: a host that has other things to do comes back in the middle of a
+//! message, and goes on with it later.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use holdfast_channel::protocol::AppletMessage;
+use holdfast_channel::protocol::{AppletMessage, HostMessage};
 use holdfast_channel::wait::Deadline;
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, Header, HostWait, Layout};
 
@@ -93,4 +93,100 @@ fn receive_with_turns_reports_a_stalled_peer() {
         Err(ChannelError::TimedOut)
     );
     assert_eq!(host.receive_by(&mut taken, LIMIT_BYTES, never, never), Err(ChannelError::HalfDone));
+}
+
+/// A discard with turns returns in the middle of a message and resumes it at the next call.
+///
+/// Guarantee: applets/interruptible
+#[test]
+fn discard_with_turns_resumes_within_a_message() {
+    let (mut host, mut applet, bell) = pair();
+    let payload = pattern(100_000);
+    let never = Deadline::NEVER;
+    let turn = host.deadline_in(SOON);
+    assert_eq!(host.discard_by(never, turn), Ok(None), "nothing was sent");
+    let peer = &mut applet;
+    thread::scope(|scope| {
+        let payload = &payload;
+        scope.spawn(move || {
+            peer.send(&result(), payload, peer.deadline_in(LONG)).unwrap();
+            peer.send(&result(), b"next", peer.deadline_in(LONG)).unwrap();
+        });
+        let started = Instant::now();
+        let mut turns = 0_u32;
+        let header = loop {
+            // Every other turn ends before anything is taken.
+            if turns.is_multiple_of(2) {
+                bell.interrupt();
+            }
+            turns += 1;
+            let turn = host.deadline_in(SOON);
+            if let Some(header) = host.discard_by(never, turn).unwrap() {
+                break header;
+            }
+            assert!(started.elapsed() < LONG);
+        };
+        assert!(turns > 1);
+        assert_eq!(header.payload_bytes as usize, payload.len());
+        host.take_interrupt();
+        let mut taken = Vec::new();
+        host.receive(&mut taken, LIMIT_BYTES, host.deadline_in(LONG)).unwrap();
+        assert_eq!(taken, b"next");
+    });
+    // A peer that has stopped in the middle is left there, until the deadline.
+    let half_sent = applet.send(&result(), &payload, applet.deadline_in(SOON));
+    assert_eq!(half_sent, Err(ChannelError::TimedOut));
+    let turn = host.deadline_in(SOON);
+    assert_eq!(host.discard_by(never, turn), Ok(None));
+    assert_eq!(host.peek(Deadline::NOW), Err(ChannelError::HalfDone));
+    let deadline = host.deadline_in(SOON);
+    assert_eq!(host.discard_by(deadline, never), Err(ChannelError::TimedOut));
+    assert_eq!(host.discard_by(never, never), Err(ChannelError::HalfDone));
+}
+
+/// A send with turns returns in the middle of a message and resumes it at the next call. Nothing is
+/// sent twice.
+///
+/// Guarantee: applets/interruptible
+#[test]
+fn send_with_turns_resumes_within_a_message() {
+    let (mut host, mut applet, bell) = pair();
+    let payload = pattern(100_000);
+    let header = Header::from(HostMessage::Cancel { call: 5 });
+    let never = Deadline::NEVER;
+    let turn = host.deadline_in(SOON);
+    assert_eq!(host.send_by(&header, &payload, never, turn), Ok(false), "nobody reads");
+    // The rest of that message comes first.
+    assert_eq!(host.send(&header, b"other", Deadline::NOW), Err(ChannelError::HalfDone));
+    bell.interrupt();
+    assert_eq!(host.send_by(&header, &payload, never, never), Ok(false));
+    let peer = &mut applet;
+    thread::scope(|scope| {
+        let payload = &payload;
+        scope.spawn(move || {
+            let mut taken = Vec::new();
+            peer.receive(&mut taken, LIMIT_BYTES, peer.deadline_in(LONG)).unwrap();
+            assert!(taken == *payload, "{} bytes", taken.len());
+        });
+        let started = Instant::now();
+        loop {
+            let turn = host.deadline_in(SOON);
+            if host.send_by(&header, payload, never, turn).unwrap() {
+                break;
+            }
+            assert!(started.elapsed() < LONG);
+        }
+    });
+    // What has room goes, also when the turn is over.
+    let (mut taken, past) = (Vec::new(), Deadline::at_ns(1));
+    for number in 0..500_u32 {
+        let bytes = number.to_le_bytes();
+        assert_eq!(host.send_by(&header, &bytes, never, past), Ok(true), "{number}");
+        applet.receive(&mut taken, LIMIT_BYTES, Deadline::NOW).unwrap();
+        assert_eq!(taken, bytes);
+    }
+    // And one that ends in the middle is the end of all.
+    let deadline = host.deadline_in(SOON);
+    assert_eq!(host.send_by(&header, &payload, deadline, never), Err(ChannelError::TimedOut));
+    assert_eq!(host.send_by(&header, &payload, never, never), Err(ChannelError::HalfDone));
 }

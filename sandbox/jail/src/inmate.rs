@@ -152,19 +152,34 @@ impl Inmate {
         self.book().end.clone()
     }
 
+    /// Waits until it has ended and what it wrote was passed on; `None` where the time is over
+    /// before that, or in a forked copy of the host.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> Option<End> {
+        self.wait_until(timeout, |book| book.end.is_some() && book.relays == 0)
+    }
+
+    /// The same for the end alone, as a relay may have a reader that never reads.
+    pub(crate) fn wait_for_end(&self, timeout: Option<Duration>) -> Option<End> {
+        self.wait_until(timeout, |book| book.end.is_some())
+    }
+
+    fn wait_until(
+        &self,
+        timeout: Option<Duration>,
+        is_over: impl Fn(&Book) -> bool,
+    ) -> Option<End> {
         if self.host != std::process::id() {
             return None;
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut book = self.book();
-        while book.end.is_none() || book.relays > 0 {
+        while !is_over(&book) {
             book = match deadline {
                 None => self.changed.wait(book).unwrap_or_else(PoisonError::into_inner),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        break;
+                        return None;
                     }
                     self.changed.wait_timeout(book, left).unwrap_or_else(PoisonError::into_inner).0
                 }

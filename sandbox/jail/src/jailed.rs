@@ -83,11 +83,21 @@ impl Jailed {
         self.inmate.end()
     }
 
-    /// Waits until it has ended, at most this long if a time is given. Not within `on_end`. A
-    /// forked copy of the host learns nothing.
+    /// Waits until it has ended and what it wrote was passed on ([`JailStdio::Relay`]), at most
+    /// this long if a time is given: `None` where that is not enough. Not within `on_end`. A forked
+    /// copy of the host learns nothing.
+    ///
+    /// [`JailStdio::Relay`]: crate::JailStdio::Relay
     #[must_use]
     pub fn wait(&self, timeout: Option<Duration>) -> Option<End> {
         self.inmate.wait(timeout)
+    }
+
+    /// As [`Jailed::wait`], whether or not what it wrote was passed on: that takes as long as the
+    /// reader of the host's output likes.
+    #[must_use]
+    pub fn wait_for_end(&self, timeout: Option<Duration>) -> Option<End> {
+        self.inmate.wait_for_end(timeout)
     }
 
     /// What it used so far.
@@ -158,7 +168,7 @@ impl Drop for Jailed {
         let Ok(supervisor) = Supervisor::get() else { return };
         self.kill(KillReason::Dropped);
         if !supervisor.is_this_thread() {
-            let _ = self.inmate.wait(Some(GONE_TIME));
+            let _ = self.inmate.wait_for_end(Some(GONE_TIME));
         }
     }
 }

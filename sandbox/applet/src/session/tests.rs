@@ -136,7 +136,7 @@ fn applet_stalled_in_a_message_ignored_its_cancel() {
         look_every: None,
         is_counted: false,
     };
-    assert!(matches!(session.call(&request), Ok(Ok(()))));
+    assert!(matches!(session.call(&request, &mut || {}), Ok(Ok(()))));
     let Err(SessionEnded(failure)) = session.step() else { panic!("it has a result") };
     assert!(matches!(failure, Some(Failure::IgnoredCancel { .. })), "{failure:?}");
 }

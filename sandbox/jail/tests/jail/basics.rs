@@ -400,6 +400,52 @@ fn relayed_output_is_the_hosts_own() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("world\n"), "{output:?}");
 }
 
+/// Run by the next test, which reads its output when it has said something.
+#[test]
+fn a_host_whose_output_is_unread() {
+    if std::env::var_os("HOLDFAST_UNREAD").is_none() {
+        return;
+    }
+    let writes = |last: &str| {
+        Jail::new("/usr/bin/seq").args([last]).stdio(JailStdio::Relay).spawn().unwrap()
+    };
+    // 109 kB: more than a pipe holds, and less than two.
+    let jailed = writes("20000");
+    assert_eq!(jailed.wait_for_end(Some(LONG)), Some(WORKED));
+    assert_eq!(jailed.wait(Some(Duration::from_millis(300))), None, "it was not passed on");
+    let other = writes("5000");
+    assert_eq!(other.wait_for_end(Some(LONG)), Some(WORKED));
+    let started = std::time::Instant::now();
+    drop(other);
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    eprintln!("unread");
+    assert_eq!(finish(&jailed), WORKED);
+}
+
+/// A program ends, and its handle goes, without a reader of its output. Only a wait for both says
+/// whether the output was passed on.
+///
+/// Guarantee: sandbox/time-limits
+#[test]
+fn end_of_a_program_waits_for_no_reader() {
+    use std::io::{BufRead, BufReader, Read};
+    use std::process::Stdio;
+    let mut host = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "basics::a_host_whose_output_is_unread", "--nocapture"])
+        .env("HOLDFAST_UNREAD", "1")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut errors = BufReader::new(host.stderr.take().unwrap());
+    let (mut said, mut output) = (String::new(), String::new());
+    errors.read_line(&mut said).unwrap();
+    host.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+    errors.read_to_string(&mut said).unwrap();
+    assert!(host.wait().unwrap().success(), "{said}");
+    assert!(output.contains("\n19999\n20000\n"), "{} bytes", output.len());
+}
+
 /// Run by the next test, alone in its process.
 #[test]
 fn a_host_without_room_for_threads() {
