@@ -46,6 +46,8 @@ pub(crate) struct Arena {
     /// Attributes of the element that has the most.
     pub(crate) attributes_most: u32,
     pub(crate) quirks: u32,
+    /// As [`Header::scripting`](crate::layout::Header::scripting).
+    pub(crate) scripting: u64,
 }
 
 /// The names that occur, each once.
@@ -85,6 +87,7 @@ impl Arena {
             text_bytes: 0,
             attributes_most: 0,
             quirks: 0,
+            scripting: 0,
         }
     }
 
@@ -110,6 +113,7 @@ impl Arena {
             text: document.text().to_vec(),
             text_bytes: document.text().len() as u64,
             quirks: document.header().quirks,
+            scripting: document.header().scripting,
             ..Arena::new()
         }
     }

@@ -28,6 +28,9 @@ impl<'heap> Document<'heap> {
         if self.header().quirks > 2 {
             self.note(Damage::HeaderWord { word: "quirks" });
         }
+        if self.header().scripting > 1 {
+            self.note(Damage::HeaderWord { word: "scripting" });
+        }
         if self.header().flags & !ORDERED != 0 {
             self.note(Damage::HeaderWord { word: "flags" });
         }

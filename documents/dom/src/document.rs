@@ -182,6 +182,13 @@ impl<'heap> Document<'heap> {
         }
     }
 
+    /// Whether it was parsed as by a browser that runs scripts
+    /// ([`ParseOptions::scripting`](crate::ParseOptions::scripting)).
+    #[must_use]
+    pub fn scripting(&self) -> bool {
+        self.header.scripting != 0
+    }
+
     /// How large it is.
     #[must_use]
     pub fn size(&self) -> DocumentSize {

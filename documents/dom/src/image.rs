@@ -159,6 +159,7 @@ impl Image {
             table.used = table.room;
         }
         header.flags = flags;
+        header.scripting = arena.scripting;
         Ok(Image { header: header.summed(), bytes, nodes, attributes, names, text: blob.text })
     }
 

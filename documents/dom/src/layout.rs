@@ -70,8 +70,11 @@ pub struct Header {
     pub text: Table,
     /// [`ORDERED`], or nothing.
     pub flags: u64,
+    /// 1 if it was parsed as by a browser that runs scripts, to which the content of `noscript` is
+    /// text; else 0.
+    pub scripting: u64,
     /// Zero.
-    pub reserved: [u64; 4],
+    pub reserved: [u64; 3],
     /// xxh3-64 of the bytes before.
     pub sum: u64,
 }
@@ -289,7 +292,8 @@ impl Header {
             names: table(room.names, size_of::<NameRecord>()),
             text: table(room.text, 1),
             flags: 0,
-            reserved: [0; 4],
+            scripting: 0,
+            reserved: [0; 3],
             sum: 0,
         };
         (header, end)

@@ -90,7 +90,8 @@ pub(crate) fn parse(
     tokenizer.end();
     // What ends with the last piece is judged, too.
     not_passed(&tokenizer.sink)?;
-    let (arena, errors) = tokenizer.sink.builder.sink.finish();
+    let (mut arena, errors) = tokenizer.sink.builder.sink.finish();
+    arena.scripting = options.scripting.into();
     parsed.errors = errors;
     Ok((arena, parsed))
 }

@@ -45,8 +45,7 @@ impl<'d> Node<'d> {
 
     fn serialized(self, scope: TraversalScope) -> Result<String, DomError> {
         let mut out = Vec::new();
-        let options = SerializeOpts { traversal_scope: scope, ..SerializeOpts::default() };
-        serialize(&mut out, &SerializedNode(self), options)?;
+        serialize(&mut out, &SerializedNode(self), self.options(scope))?;
         let text = String::from_utf8(out).unwrap_or_default();
         self.document().unless_damaged(text)
     }
@@ -56,12 +55,15 @@ impl<'d> Node<'d> {
     /// # Errors
     /// [`DomError::Damaged`]; [`DomError::Io`] with what the writer says.
     pub fn write_html(self, writer: impl Write) -> Result<(), DomError> {
-        let options = SerializeOpts {
-            traversal_scope: TraversalScope::IncludeNode,
-            ..SerializeOpts::default()
-        };
-        serialize(writer, &SerializedNode(self), options)?;
+        serialize(writer, &SerializedNode(self), self.options(TraversalScope::IncludeNode))?;
         self.document().unless_damaged(())
+    }
+
+    /// Text in `noscript` is written as it is only where it was parsed so: elsewhere it would come
+    /// back as elements.
+    fn options(self, traversal_scope: TraversalScope) -> SerializeOpts {
+        let scripting_enabled = self.document().scripting();
+        SerializeOpts { scripting_enabled, traversal_scope, ..SerializeOpts::default() }
     }
 }
 

@@ -98,6 +98,28 @@ fn document_serialises_as_html5ever_does() {
     }
 }
 
+/// What was text is none but text where it is read again, in both modes.
+///
+/// Guarantee: documents/serialise
+#[test]
+fn text_of_a_noscript_never_becomes_markup() {
+    let source = "<p>a<noscript>&lt;/noscript&gt;&lt;script&gt;b&lt;/script&gt;</noscript>";
+    for scripting in [false, true] {
+        let options = ParseOptions { scripting, ..ParseOptions::default() };
+        let mut documents = empty();
+        documents.parse("page", source.as_bytes(), &options).unwrap();
+        let html = documents.open("page").unwrap().root().html().unwrap();
+        documents.parse("again", html.as_bytes(), &options).unwrap();
+        let documents = reopened(&documents);
+        for name in ["page", "again"] {
+            let page = documents.open(name).unwrap();
+            assert_eq!(page.scripting(), scripting);
+            assert!(page.root().descendants().all(|node| node.name() != Some("script")), "{html}");
+        }
+        assert_eq!(documents.open("again").unwrap().root().html().unwrap(), html);
+    }
+}
+
 /// Guarantee: documents/serialise
 #[test]
 fn html_of_a_part_is_that_of_the_part_alone() {

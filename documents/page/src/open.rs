@@ -262,16 +262,21 @@ impl<'a> OpenSession<'a> {
             return Ok(Lookup::Ask(ask));
         }
         let of_server;
-        let source = match page {
-            Some(page) => page.source,
+        let (source, base) = match page {
+            Some(page) => (page.source, &page.base),
             None => {
                 of_server = self.of_server()?;
-                of_server.source
+                (of_server.source, &of_server.base)
             }
         };
         let mut found = CachedState::default();
         let kept = kept.map(|kept| {
-            kept.map_err(StaleReason::from).and_then(|kept| self.show(heap, &kept, source))
+            // The same bytes at another place have other addresses in them.
+            let kept = kept.map_err(StaleReason::from)?;
+            if kept.about.base != base.as_str() {
+                return Err(StaleReason::Source);
+            }
+            self.show(heap, &kept, source)
         });
         match kept {
             Some(Ok(opened)) => {

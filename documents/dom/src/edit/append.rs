@@ -151,6 +151,7 @@ impl<B: Backing> Edit<'_, '_, B> {
         };
         let (mut moved, bytes) = Header::with_room(room, header.quirks);
         moved.flags = header.flags;
+        moved.scripting = header.scripting;
         let tables = [
             (header.nodes, &mut moved.nodes, size_of::<NodeRecord>()),
             (header.attributes, &mut moved.attributes, size_of::<AttributeRecord>()),

@@ -18,9 +18,18 @@ pub(crate) const FOUND: u16 = 200;
 
 /// Whether it may be shown without asking, at `now`, having been said at `at` with this status.
 pub(crate) fn is_fresh(status: u16, headers: &Headers, at: SystemTime, now: SystemTime) -> bool {
-    // A clock that was set back says nothing; nor does an age that no sum can hold.
-    let age_is_sound = headers.get("age").is_none_or(|age| age.len() <= AGE_DIGITS_MAX);
-    now >= at && age_is_sound && policy(status, headers, at).time_to_live(now) > Duration::ZERO
+    // A clock that was set back says nothing; nor does an age that no sum can hold, or several.
+    let is_age = |age: &str| {
+        age.len() <= AGE_DIGITS_MAX && age.bytes().all(|letter| letter.is_ascii_digit())
+    };
+    let age_is_sound = headers.get("age").is_none_or(is_age);
+    // Of more than the request: it is for no other one, whatever else is in the list.
+    let is_for_one =
+        headers.get("vary").is_some_and(|list| list.split(',').any(|of| of.trim() == "*"));
+    now >= at
+        && age_is_sound
+        && !is_for_one
+        && policy(status, headers, at).time_to_live(now) > Duration::ZERO
 }
 
 /// Whether it may be kept.
@@ -35,6 +44,16 @@ pub(crate) fn must_ask(headers: &Headers) -> bool {
         directive.eq_ignore_ascii_case("must-revalidate")
             || directive.eq_ignore_ascii_case("no-cache")
     })
+}
+
+/// What a redirect says of itself that holds for what is found by it, too.
+pub(crate) fn restrictions(redirect: &Headers) -> Vec<&'static str> {
+    let said = redirect.get("cache-control").unwrap_or_default();
+    let name_of =
+        |directive: &'_ str| directive.split('=').next().unwrap_or_default().trim().to_owned();
+    let names: Vec<String> = said.split(',').map(name_of).collect();
+    let is_said = |word: &&str| names.iter().any(|name| name.eq_ignore_ascii_case(word));
+    ["no-store", "no-cache", "must-revalidate"].into_iter().filter(is_said).collect()
 }
 
 fn policy(status: u16, headers: &Headers, at: SystemTime) -> CachePolicy {
@@ -100,6 +119,10 @@ mod tests {
             0
         );
         assert_eq!(fresh_for(&[("Cache-Control", "max-age=1000"), ("Vary", "*")]), 0);
+        assert_eq!(fresh_for(&[("Cache-Control", "max-age=1000"), ("Vary", "Accept, *")]), 0);
+        assert_eq!(fresh_for(&[("Cache-Control", "max-age=1000"), ("Vary", "Accept")]), 1_000);
+        let twice = [("Cache-Control", "max-age=1000"), ("Age", "500"), ("Age", "500")];
+        assert_eq!(fresh_for(&twice), 0, "nobody knows which");
         assert_eq!(fresh_for(&[("Cache-Control", "max-age=1000"), ("Age", &"9".repeat(30))]), 0);
         let dates = [
             ("Date", "Tue, 14 Nov 2023 22:13:20 GMT"),

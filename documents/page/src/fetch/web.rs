@@ -17,7 +17,7 @@ use ureq::{Agent, Body, http};
 use crate::fetch::tls::TlsConnector;
 use crate::fetch::{
     Fetch, FetchAnswer, FetchError, FetchRequest, FetchedBytes, Files, Headers, MissingResource,
-    Purpose, sniff,
+    Purpose, freshness, sniff,
 };
 
 /// How long is waited for a connection.
@@ -69,6 +69,13 @@ impl Web {
     fn ask(&self, wanted: &FetchRequest<'_>) -> Result<FetchAnswer, FetchError> {
         let end = Instant::now() + self.patience;
         let mut url = nameless(wanted.url.clone());
+        // What was found by a redirect is kept no longer than that.
+        let mut on_the_way = Headers::default();
+        let said_by = |on_the_way: Headers, response: &http::Response<Body>| {
+            let mut headers = on_the_way;
+            headers_of(response).iter().for_each(|(name, value)| headers.add(name, value));
+            headers
+        };
         for _ in 0..=REDIRECTS_MAX {
             let called = self.call(&url, wanted, end);
             let mut response = called.map_err(|error| elsewhere(wanted.url, &url, error))?;
@@ -76,20 +83,23 @@ impl Web {
             match status {
                 200 => {}
                 304 if wanted.known.is_some_and(|known| *known.url == url) => {
-                    return Ok(FetchAnswer::Unchanged(headers_of(&response)));
+                    return Ok(FetchAnswer::Unchanged(said_by(on_the_way, &response)));
                 }
                 301 | 302 | 303 | 307 | 308 => {
+                    for word in freshness::restrictions(&headers_of(&response)) {
+                        on_the_way.add("cache-control", word);
+                    }
                     url = target(&url, &response)?;
                     continue;
                 }
                 404 | 410 if wanted.purpose == Purpose::Part => {
-                    let headers = headers_of(&response);
+                    let headers = said_by(on_the_way, &response);
                     return Ok(FetchAnswer::Nothing(MissingResource { url, status, headers }));
                 }
                 404 | 410 => return Err(FetchError::NotFound),
                 _ => return Err(FetchError::Status { status }),
             }
-            let headers = headers_of(&response);
+            let headers = said_by(on_the_way, &response);
             if wanted.purpose == Purpose::Page {
                 check_kind(headers.get("content-type"))?;
             }

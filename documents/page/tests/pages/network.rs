@@ -396,6 +396,48 @@ fn redirected_page_has_the_base_of_its_target() {
     assert_eq!(place.usual(&url).stale, Some(StaleReason::Source));
 }
 
+/// The same bytes at another place are another page: its addresses lead elsewhere.
+///
+/// Guarantee: pages/redirects
+#[test]
+fn same_bytes_behind_another_redirect_are_another_page() {
+    let (place, server) = (Place::new(), server(&[("Cache-Control", "max-age=1000")]));
+    for (version, color) in [("v1", "red"), ("v2", "blue")] {
+        let page = "<!doctype html><link rel=stylesheet href=b.css><p>x";
+        server
+            .say(&format!("/{version}/"), Reply::html(page).with("Cache-Control", "max-age=1000"));
+        let style = Reply::css(format!("p {{ color: {color} }}"));
+        server.say(&format!("/{version}/b.css"), style.with("Cache-Control", "max-age=1000"));
+    }
+    let url = server.url("/latest/");
+    server.say("/latest/", Reply::redirect("/v1/"));
+    let first = place.usual(&url);
+    server.say("/latest/", Reply::redirect("/v2/"));
+    let second = place.usual(&url);
+    assert_eq!((second.stale, second.base), (Some(StaleReason::Source), server.url("/v2/")));
+    assert_ne!(first.pixels, second.pixels);
+    let again = place.usual(&url);
+    assert_eq!((again.tier, again.pixels), (Tier::Pixels, second.pixels));
+}
+
+/// A redirect that must not be kept leaves nothing of where it led.
+///
+/// Guarantee: pages/no-store
+#[test]
+fn what_a_redirect_forbids_holds_for_its_target() {
+    for (word, is_kept) in [("no-store", false), ("No-Cache", true), ("must-revalidate", true)] {
+        let (place, server) = (Place::new(), server(&[]));
+        server.say("/report", Reply::redirect("/download").with("Cache-Control", word));
+        let page = Reply::html("<!doctype html><p>x").with("Cache-Control", "private, max-age=600");
+        server.say("/download", page);
+        let url = server.url("/report");
+        place.usual(&url);
+        assert_eq!(!place.cache().views().unwrap().is_empty(), is_kept, "{word}");
+        drop(server);
+        assert!(place.visit(&url, view(300, 200), CachePolicy::Usual).is_err(), "{word}");
+    }
+}
+
 /// Guarantee: pages/encodings
 #[test]
 fn pages_in_other_letters_look_as_those_in_utf_8() {
