@@ -362,8 +362,9 @@ impl<B: Backing> Heap<B> {
     /// place then.
     ///
     /// # Errors
-    /// [`HeapError::NotAllocated`] when the pointer is not the start of an allocated object;
-    /// nothing has changed then. [`HeapError::ReadOnly`].
+    /// [`HeapError::NotAllocated`] when the pointer is not the start of an allocated object, and
+    /// [`HeapError::OtherHeap`] for one of whole segments while this thread has a transaction open
+    /// in another heap; nothing has changed then. [`HeapError::ReadOnly`].
     #[inline]
     pub fn free(&mut self, pointer: NonNull<u8>) -> Result<(), HeapError> {
         if !self.log.open() && self.free_known(pointer) { Ok(()) } else { self.free_any(pointer) }
