@@ -1,8 +1,8 @@
 //! Free memory as a machine has it that has just used some.
 //!
 //! A virtual machine may give its free memory back to its host: Linux reports huge pages that were
-//! free for two seconds (`CONFIG_PAGE_REPORTING`, with virtio-balloon), and the host makes each anew
-//! when it is used again, which takes up to 5 ms. What a program takes for new memory depends then on
+//! free for two seconds (`CONFIG_PAGE_REPORTING`, with virtio-balloon), and the host has to provide each
+//! again when it is used, which takes up to 5 ms. What a program takes for new memory depends then on
 //! how long the machine was idle before, by a factor of 20, and not on the program.
 
 use std::ffi::c_void;

@@ -28,7 +28,7 @@ use crate::message::{AccessBody, HeapBody, Kind, LimitsBody, StartBody};
 
 const HEAPS_MAX: usize = 16;
 const OUTPUT_BYTES_MAX: usize = 4096;
-/// What an applet is told that it is called: its file's name says where this user keeps things.
+/// Argument 0 of every applet: the path of its file would say where this user keeps things.
 const NAME: &str = "applet";
 const AGAIN: Duration = Duration::from_millis(10);
 

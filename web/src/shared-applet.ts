@@ -194,7 +194,7 @@ export class SharedApplet {
     try {
       applet = await this.#start();
     } catch (error) {
-      // Whoever had its turn before is gone.
+      // The tab that ran the applet before is gone, and answers no call.
       this.#loseCalls();
       this.#fail(error);
       return;

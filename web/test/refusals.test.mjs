@@ -88,7 +88,7 @@ test("storage that is cleared under an open heap is a StorageLostError, and no c
 });
 
 // Guarantee: web/cleared
-test("storage that is cleared while commits follow without a pause is told within a second", async () => {
+test("storage that is cleared while commits follow without a pause is noticed", async () => {
   const { page, step } = await tab();
   const steadily = step("commitSteadily", { ms: 10_000 });
   await new Promise((done) => setTimeout(done, 500));

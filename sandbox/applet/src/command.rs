@@ -39,8 +39,8 @@ impl Command {
         self
     }
 
-    /// What the applet is told that it is called, as argument 0: by default the path of its file, which
-    /// says something of this machine.
+    /// Sets the applet's argument 0. By default it is the path of its file, which says something of
+    /// this machine.
     pub fn called(mut self, name: impl Into<String>) -> Command {
         self.plan.name = Some(name.into());
         self

@@ -222,7 +222,7 @@ impl Connection {
 
     /// Removes a journal on the disk, which would undo what is committed from now on. It is of a
     /// program without the VFS that died before it wrote to the file: SQLite found no hot journal
-    /// when it took SHARED, and nobody can have written since. SQLite alone would write its own
+    /// when it took SHARED, and no program can have written since. SQLite alone would write its own
     /// journal over it; here that is in memory.
     fn drop_dead_journal(&self) -> Result<()> {
         if read_mark(&self.base)? != (None, false) {

@@ -23,12 +23,11 @@ pub(crate) fn is_fresh(status: u16, headers: &Headers, at: SystemTime, now: Syst
         age.len() <= AGE_DIGITS_MAX && age.bytes().all(|letter| letter.is_ascii_digit())
     };
     let age_is_sound = headers.get("age").is_none_or(is_age);
-    // Of more than the request: it is for no other one, whatever else is in the list.
-    let is_for_one =
-        headers.get("vary").is_some_and(|list| list.split(',').any(|of| of.trim() == "*"));
+    // With a `*` more than the request decided on it, so it answers no other request.
+    let varies = headers.get("vary").is_some_and(|list| list.split(',').any(|of| of.trim() == "*"));
     now >= at
         && age_is_sound
-        && !is_for_one
+        && !varies
         && policy(status, headers, at).time_to_live(now) > Duration::ZERO
 }
 
