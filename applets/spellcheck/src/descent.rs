@@ -25,8 +25,6 @@ struct Descent<'a, 'arena, V> {
     groups: Groups<'arena>,
     /// Classes of the word's first letters, at most [`CELLS`].
     word: &'a [u32],
-    /// Those classes and [`OTHER`], as bits: all other letters give the same row.
-    matter: u32,
     /// First letters that are followed, as bits of [`crate::layout::initial`].
     initials: u32,
     limit: u8,
@@ -59,7 +57,6 @@ pub(crate) fn each_group<'arena>(
     let mut descent = Descent {
         groups,
         word,
-        matter: word.iter().fold(1 << OTHER, |bits, class| bits | 1 << class),
         initials,
         limit,
         visit,
@@ -82,11 +79,12 @@ impl<'arena, V: FnMut(&'arena [Listed]) -> u8> Descent<'_, 'arena, V> {
         if depth > 0 && whole <= self.limit {
             self.visit(self.groups.words_of(key * CLASSES.pow(left as u32), 0));
         }
-        // All letters that the word does not have give the same row.
+        // All letters that do not matter here give the same row.
         let other = self.row(depth + 1, NONE);
+        let matter = self.matter(depth + 1);
         let mut branches = match nearest(&other) <= self.limit {
             true => (1 << CLASSES) - 2,
-            false => self.matter & !1,
+            false => matter & !1,
         };
         if depth == 0 {
             branches &= self.initials << 1;
@@ -98,8 +96,7 @@ impl<'arena, V: FnMut(&'arena [Listed]) -> u8> Descent<'_, 'arena, V> {
             if self.groups.words_of(key, left - 1).is_empty() {
                 continue;
             }
-            let row =
-                if self.matter >> class & 1 != 0 { self.row(depth + 1, class) } else { other };
+            let row = if matter >> class & 1 != 0 { self.row(depth + 1, class) } else { other };
             if nearest(&row) <= self.limit {
                 self.rows[depth + 1] = row;
                 self.path[depth + 1] = class;
@@ -112,6 +109,32 @@ impl<'arena, V: FnMut(&'arena [Listed]) -> u8> Descent<'_, 'arena, V> {
         if !words.is_empty() {
             self.limit = (self.visit)(words);
         }
+    }
+
+    /// Letters, as bits, whose row below the path may have cells within the limit that those of all
+    /// other letters do not have: what such a cell comes from is within the limit, too, and a letter
+    /// of the word stands there. (See [`Self::row`], which has a line for each line here.)
+    #[inline]
+    fn matter(&self, depth: usize) -> u32 {
+        let mut bits = 1 << OTHER;
+        let mut add = |at: usize, from: u8| {
+            if from <= self.limit {
+                bits |= 1 << self.word[at];
+            }
+        };
+        for at in 0..self.word.len().min(CELLS - 1) {
+            add(at, self.rows[depth - 1][at]);
+            if depth >= 2 && at >= 1 {
+                add(at - 1, self.rows[depth - 2][at - 1] + 1);
+                if depth >= 3 {
+                    add(at - 1, self.rows[depth - 3][at - 1] + 2);
+                }
+                if at >= 2 {
+                    add(at - 2, self.rows[depth - 2][at - 2] + 2);
+                }
+            }
+        }
+        bits
     }
 
     /// The row of a letter below those of the path.

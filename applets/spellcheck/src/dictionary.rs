@@ -27,6 +27,11 @@ impl<'a> Query<'a> {
     }
 
     #[inline]
+    pub(crate) fn word(&self) -> &'a [u8] {
+        self.word
+    }
+
+    #[inline]
     pub(crate) fn hash(&self) -> u32 {
         self.hash
     }

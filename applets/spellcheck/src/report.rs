@@ -30,10 +30,15 @@ impl Report<'_> {
     fn lines(&self) -> String {
         let mut out = String::with_capacity(self.checker.findings().len() * 64);
         for finding in self.checker.findings() {
-            let file = &self.files[finding.file];
-            // Writing to a string does not fail.
-            let _ = write!(out, "{file}:{}:{}: {}", finding.line, finding.column, finding.word);
-            if let Some(suggestion) = &self.suggestions[finding.unknown] {
+            let form = &self.checker.forms()[finding.form];
+            out.push_str(&self.files[finding.file]);
+            out.push(':');
+            push_number(&mut out, finding.line);
+            out.push(':');
+            push_number(&mut out, finding.column);
+            out.push_str(": ");
+            out.push_str(&form.word);
+            if let Some(suggestion) = &self.suggestions[form.unknown] {
                 out.push_str(" -> ");
                 out.push_str(suggestion);
             }
@@ -45,14 +50,16 @@ impl Report<'_> {
     fn json(&self) -> String {
         let mut out = String::from("{\"unknown\":[");
         for (index, finding) in self.checker.findings().iter().enumerate() {
+            let form = &self.checker.forms()[finding.form];
             out.push_str(if index == 0 { "\n" } else { ",\n" });
             out.push_str("{\"file\":");
             push_json(&mut out, &self.files[finding.file]);
+            // Writing to a string does not fail.
             let _ =
                 write!(out, ",\"line\":{},\"column\":{},\"word\":", finding.line, finding.column);
-            push_json(&mut out, &finding.word);
+            push_json(&mut out, &form.word);
             out.push_str(",\"suggestion\":");
-            match &self.suggestions[finding.unknown] {
+            match &self.suggestions[form.unknown] {
                 Some(suggestion) => push_json(&mut out, suggestion),
                 None => out.push_str("null"),
             }
@@ -95,6 +102,22 @@ impl Report<'_> {
     }
 }
 
+/// Without a formatter, which takes longer than all else of a line.
+fn push_number(out: &mut String, number: u32) {
+    let mut digits = [0; 10];
+    let mut at = digits.len();
+    let mut rest = number;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend(digits[at..].iter().map(|digit| char::from(*digit)));
+}
+
 fn push_json(out: &mut String, text: &str) {
     out.push('"');
     for letter in text.chars() {
@@ -113,6 +136,15 @@ fn push_json(out: &mut String, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_as_a_formatter_writes_them() {
+        for number in [0, 7, 10, 99, 100, 12_345, u32::MAX] {
+            let mut out = String::new();
+            push_number(&mut out, number);
+            assert_eq!(out, number.to_string());
+        }
+    }
 
     #[test]
     fn strings_are_escaped_for_json() {

@@ -52,10 +52,9 @@ impl<'arena> Speller<'arena> {
 
     #[inline]
     fn has(&self, query: Query<'_>) -> bool {
-        // Most words are right, and most of those are in the largest table.
-        let Some((largest, others)) = self.dictionaries.split_first() else { return false };
-        largest.contains(query)
-            || self.summary.may_have(query.hash()) && others.iter().any(|it| it.contains(query))
+        // The filter has few bytes, the tables have many.
+        self.summary.may_have(query.hash())
+            && self.dictionaries.iter().any(|dictionary| dictionary.contains(query))
     }
 
     /// Whether a table may have exactly this word; `false` is certain.
@@ -77,14 +76,13 @@ impl<'arena> Speller<'arena> {
     /// a name written in capitals, and all that without a possessive `'s`.
     #[inline]
     pub fn knows(&self, word: &str) -> bool {
-        self.knows_as(Query::new(word.as_bytes()), || word)
+        self.knows_as(Query::new(word.as_bytes()), word)
     }
 
-    /// The same for who has taken the word's hash already; its text is asked for only when that is
-    /// not enough.
+    /// The same for who has taken the word's hash already.
     #[inline]
-    pub(crate) fn knows_as<'a>(&self, query: Query<'_>, word: impl FnOnce() -> &'a str) -> bool {
-        self.has(query) || self.knows_otherwise(word())
+    pub(crate) fn knows_as(&self, query: Query<'_>, word: &str) -> bool {
+        self.has(query) || self.knows_otherwise(word)
     }
 
     #[inline(never)]

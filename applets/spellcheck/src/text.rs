@@ -241,15 +241,24 @@ fn ends_address(byte: &u8) -> bool {
 /// The word as dictionaries spell it: plain apostrophes and hyphens, no soft hyphens.
 pub fn folded(word: &str) -> String {
     let mut plain = String::with_capacity(word.len());
+    fold_into(&mut plain, word);
+    plain
+}
+
+/// The same behind a text.
+pub(crate) fn fold_into(text: &mut String, word: &str) {
+    if word.is_ascii() {
+        text.push_str(word);
+        return;
+    }
     for letter in word.chars() {
         match letter {
-            '\u{2019}' | '\u{2BC}' => plain.push('\''),
-            '\u{2010}' | '\u{2011}' => plain.push('-'),
+            '\u{2019}' | '\u{2BC}' => text.push('\''),
+            '\u{2010}' | '\u{2011}' => text.push('-'),
             '\u{AD}' => {}
-            letter => plain.push(letter),
+            letter => text.push(letter),
         }
     }
-    plain
 }
 
 /// The parts of a compound between its hyphens: where each starts in bytes and in characters, and

@@ -79,6 +79,30 @@ fn collocation_words_are_right_only_together() {
     assert_eq!(reported(&mut arena, &dir, "in, vitro the plein"), ["vitro", "plein"]);
 }
 
+/// The same word, of which one place is in company and others are not, in any order.
+#[test]
+fn company_counts_at_each_place() {
+    let (mut arena, dir) = built(&[("list", "in\nthe\n"), ("index.adv", "in_vitro r 1\n")]);
+    let text = "in vitro the vitro in vitro vitro, vitro's in\nvitro in-vitro";
+    assert_eq!(reported(&mut arena, &dir, text), ["vitro", "vitro", "vitro's", "vitro"]);
+}
+
+/// A text with more different words than the checker remembers, twice: it finds each of them, and
+/// calls none by another's name.
+#[test]
+fn forgotten_words_are_found_again() {
+    let (mut arena, dir) = built(&[("list", "the\n")]);
+    let word = |number: u32| -> String {
+        (0..5).map(|at| char::from(b'a' + (number / 26_u32.pow(at) % 26) as u8)).collect()
+    };
+    let words: Vec<String> = (0..20_000).chain(0..20_000).map(|it| word(it * 577)).collect();
+    let found: Vec<String> = reported(&mut arena, &dir, &words.join(" the "))
+        .iter()
+        .map(|line| line.split(' ').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(found, words);
+}
+
 /// Suggestions prefer likely slips, then the same first letter, then words in more dictionaries.
 #[test]
 fn suggestions_rank_likely_slips_first() {
