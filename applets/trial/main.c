@@ -379,6 +379,29 @@ static int stop_reading(holdfast_call *call, void *context) {
 #endif
 }
 
+/* Calls the function `fetch` of the host and stops for ever in the middle of its answer: the second half of 8 MiB cannot be
+ * stored. With a number other than 0 it aborts a little later. */
+static int stop_in_an_answer(holdfast_call *call, void *context) {
+    (void)context;
+#ifndef __wasm__
+    size_t size = 8 << 20;
+    struct sigaction action = {.sa_handler = stop};
+    pthread_t thread;
+    int function = holdfast_import("fetch");
+    char *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (function < 0 || bytes == MAP_FAILED || mprotect(bytes + size / 2, size / 2, PROT_NONE) || sigaction(SIGSEGV, &action, NULL)) {
+        return holdfast_fail(call, "it cannot be set up");
+    }
+    if (number(call) && pthread_create(&thread, NULL, abort_soon, NULL)) return holdfast_fail(call, "there is no thread");
+    /* What the library takes for its own memory, of that size. */
+    holdfast_result result = {.bytes = bytes, .reserved = size};
+    (void)holdfast_call_host(function, NULL, 0, &result);
+    return 0;
+#else
+    return holdfast_fail(call, "an answer is handed over at once");
+#endif
+}
+
 /* Calls a function of the host: a name, a NUL, and what it is passed. Its failure becomes this one's. */
 static int ask_host(holdfast_call *call, void *context) {
     (void)context;
@@ -502,6 +525,7 @@ int main(int argc, char **argv) {
         {"transactions", transactions}, {"commit", commit}, {"increment", increment},
         {"write_output", write_output}, {"read_file", read_file}, {"write_file", write_file},
         {"store_in_order", store_in_order}, {"stop_in_a_part", stop_in_a_part}, {"stop_reading", stop_reading},
+        {"stop_in_an_answer", stop_in_an_answer},
         {"ask_without_end", ask_without_end}, {"ask_host", ask_host},
         {"ask_host_in_transaction", ask_host_in_transaction}, {"ask_host_wrongly", ask_host_wrongly},
         {"ask_host_often", ask_host_often}, {"own_name", tell_own_name},

@@ -11,6 +11,7 @@
 mod functions;
 mod heap;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,9 @@ pub(crate) struct Native {
     begun: Vec<u8>,
     /// That message is too long, and is passed over.
     is_discarding: bool,
+    /// What the applet has not taken yet: an answer, and a cancellation or an end behind it. It is
+    /// sent before anything else is sent or received.
+    unsent: VecDeque<(Header, Vec<u8>)>,
     start_time: Duration,
     started: Instant,
     /// Messages that the session does not see.
@@ -97,6 +101,7 @@ impl Native {
                     look_every: None,
                     begun: Vec::new(),
                     is_discarding: false,
+                    unsent: VecDeque::new(),
                     start_time: started.elapsed(),
                     started,
                     messages: 0,
@@ -120,6 +125,31 @@ impl Native {
                 deadline.saturating_duration_since(Instant::now()),
             )
         })
+    }
+
+    /// Answers a request of the applet. The answer is kept until the applet has taken it; at `turn`
+    /// the caller is heard.
+    fn answer(
+        &mut self,
+        answer: HostMessage,
+        payload: Vec<u8>,
+        deadline: Deadline,
+        turn: Deadline,
+    ) -> Result<(), Stop> {
+        self.messages += 2;
+        self.unsent.push_back((Header::from(answer), payload));
+        self.send_rest(deadline, turn)
+    }
+
+    /// Sends what was kept. An applet that does not take it must not keep its caller from looking.
+    fn send_rest(&mut self, deadline: Deadline, turn: Deadline) -> Result<(), Stop> {
+        while let Some((header, payload)) = self.unsent.front() {
+            if !self.endpoint.send_by(header, payload, deadline, turn).map_err(stop)? {
+                return Err(Stop::Nudged);
+            }
+            self.unsent.pop_front();
+        }
+        Ok(())
     }
 
     /// Ends the process if it has not ended, and waits until nothing of it is left.
@@ -308,15 +338,12 @@ impl Sandbox for Native {
         deadline: Option<Instant>,
     ) -> Result<(), Stop> {
         let deadline = self.deadline(deadline);
-        let mut turn = None;
-        if header.kind() == Some(MessageKind::Call) {
-            // A nudge that came when the call before was over already.
-            self.endpoint.take_interrupt();
-            turn = self.look_every.map(|time| self.endpoint.deadline_in(time));
+        let turn = self.look_every.map_or(Deadline::NEVER, |time| self.endpoint.deadline_in(time));
+        if header.kind() != Some(MessageKind::Call) {
+            self.unsent.push_back((*header, payload.to_vec()));
+            return self.send_rest(deadline, turn);
         }
-        let Some(turn) = turn else {
-            return self.endpoint.send(header, payload, deadline).map_err(stop);
-        };
+        self.send_rest(deadline, turn)?;
         // An applet that does not take its input must not keep its caller from looking.
         if self.endpoint.send_by(header, payload, deadline, turn).map_err(stop)? {
             Ok(())
@@ -333,6 +360,7 @@ impl Sandbox for Native {
         let look = self.look_every.and_then(|time| Instant::now().checked_add(time));
         let until = self.deadline(deadline);
         let turn = self.deadline(look);
+        self.send_rest(until, turn)?;
         let mut limit_bytes = self.message_bytes;
         loop {
             if self.is_discarding {
@@ -362,8 +390,8 @@ impl Sandbox for Native {
             if message == AppletMessage::Seal {
                 self.messages += 1;
                 self.seal().map_err(|_| Stop::Ended)?;
-            } else if !self.serve_heap(&message, deadline)?
-                && !self.serve_functions(&message, payload, deadline)?
+            } else if !self.serve_heap(&message, until, turn)?
+                && !self.serve_functions(&message, payload, until, turn)?
             {
                 return Ok(header);
             }
@@ -378,6 +406,8 @@ impl Sandbox for Native {
     }
 
     fn look_every(&mut self, time: Option<Duration>) {
+        // A nudge that came when the call before was over already.
+        self.endpoint.take_interrupt();
         self.look_every = time;
     }
 

@@ -76,8 +76,9 @@ pub(crate) trait Sandbox: Send {
     /// What another thread may do to it.
     fn control(&self) -> Arc<Control>;
 
-    /// Sends a message. A call comes back with `Nudged` as `receive` does, also in the middle, and
-    /// goes on with the same header and payload; until then no other message can be sent.
+    /// Sends a message. It comes back with `Nudged` as `receive` does, also in the middle. The
+    /// caller then goes on with a call, with the same header and payload, and can send no other
+    /// message before; any other message is kept, and `receive` goes on with it.
     fn send(
         &mut self,
         header: &Header,
@@ -89,8 +90,8 @@ pub(crate) trait Sandbox: Send {
     fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>)
     -> Result<Header, Stop>;
 
-    /// Has `receive`, and `send` of a call, come back with `Nudged` after so much time without an
-    /// end.
+    /// Has `receive` and `send` come back with `Nudged` after so much time without an end. Drops a
+    /// nudge that came before, so it is set before a call can be cancelled.
     fn look_every(&mut self, time: Option<Duration>);
 
     /// The applet has started up: from now on it needs no more than to compute.

@@ -333,11 +333,12 @@ impl Session {
         {
             return Ok(());
         }
-        let patience = after(self.grace);
-        pending.patience = Some(patience);
+        pending.patience = Some(after(self.grace));
+        let deadline = pending.deadline();
         let header = Header::from(HostMessage::Cancel { call: pending.call });
         self.count(0);
-        match self.sandbox.send(&header, &[], Some(patience)) {
+        match self.sandbox.send(&header, &[], deadline) {
+            // The next receive goes on with what has not gone.
             Ok(()) | Err(Stop::Nudged) => Ok(()),
             Err(stop) => Err(self.over(stop)),
         }
@@ -434,8 +435,10 @@ impl Session {
     /// Asks the applet to return from serving, and waits for that as long as the grace says.
     pub(crate) fn dismiss(&mut self) {
         let patience = Some(after(self.grace));
-        if self.sandbox.send(&Header::from(HostMessage::End), &[], patience).is_err() {
-            return;
+        match self.sandbox.send(&Header::from(HostMessage::End), &[], patience) {
+            // The first receive goes on with what has not gone.
+            Ok(()) | Err(Stop::Nudged) => {}
+            Err(_) => return,
         }
         let mut payload = Vec::new();
         // Whatever it still says no caller wants to hear.

@@ -28,12 +28,19 @@ use crate::wait::{Awaited, Deadline, Spin, Wait, wait_for};
 /// How long a peer that has stopped in the middle of a message is waited for after an interrupt.
 const STALL_NS: u64 = 1_000_000_000;
 
-/// A message that is being taken.
+/// A message that is being taken, or sent.
 #[derive(Debug, Clone, Copy)]
 struct PartialMessage {
     header: Header,
-    /// Bytes of the payload that were not taken yet.
+    /// Bytes of the payload that were not taken, or sent, yet.
     left: u32,
+}
+
+impl PartialMessage {
+    /// A message of which nothing was taken.
+    fn whole(header: Header) -> PartialMessage {
+        PartialMessage { header, left: header.payload_bytes }
+    }
 }
 
 /// One end of a channel; `W` waits for the other end.
@@ -48,8 +55,8 @@ pub struct Endpoint<W> {
     failed: Option<ChannelError>,
     /// The message of which [`Endpoint::receive_by`] or [`Endpoint::discard_by`] has taken a part.
     partial: Option<PartialMessage>,
-    /// Bytes that are left of the message of which [`Endpoint::send_by`] has sent a part.
-    unsent: Option<usize>,
+    /// The message of which [`Endpoint::send_by`] has sent a part; its header as it was given.
+    unsent: Option<PartialMessage>,
     /// When an interrupt came that was not told yet.
     interrupted_ns: Cell<Option<u64>>,
     // Behind what leads to shared memory: a `W` may be what keeps that mapped.
@@ -147,7 +154,8 @@ impl<W: Wait> Endpoint<W> {
     ///
     /// # Errors
     /// As [`Endpoint::send`], but for `Interrupted`; `TimedOut` at `deadline` only, and in the
-    /// middle of a message nothing can follow it.
+    /// middle of a message nothing can follow it. `HalfDone`, and nothing done, for another header
+    /// in the middle of a message.
     pub fn send_by(
         &mut self,
         header: &Header,
@@ -158,14 +166,20 @@ impl<W: Wait> Endpoint<W> {
         self.sendable(payload)?;
         let until = deadline.min(turn);
         let most = self.producer.piece_bytes_max();
+        if self.unsent.is_some_and(|begun| begun.header != *header) {
+            // The rest of that message comes first.
+            return Err(ChannelError::HalfDone);
+        }
         let mut in_message = self.unsent.is_some();
-        let sent = self.unsent.take().map_or(0, |left| payload.len().saturating_sub(left));
-        let mut rest = payload.get(sent..).unwrap_or_default();
+        let left = self.unsent.take().map_or(payload.len(), |begun| begun.left as usize);
+        let mut rest = payload.get(payload.len().saturating_sub(left)..).unwrap_or_default();
         loop {
             let (record, piece, behind) = next_piece(header, rest, most);
             match self.push(&record, piece, until, false) {
                 Err(error) if self.is_for_a_turn(error, deadline) => {
-                    self.unsent = in_message.then_some(rest.len());
+                    // A payload of 4 GiB or more is refused before.
+                    let left = rest.len() as u32;
+                    self.unsent = in_message.then_some(PartialMessage { header: *header, left });
                     return Ok(false);
                 }
                 pushed => self.keep(pushed, in_message)?,
@@ -246,16 +260,27 @@ impl<W: Wait> Endpoint<W> {
         deadline: Deadline,
         turn: Deadline,
     ) -> Result<Option<Header>, ChannelError> {
-        self.usable()?;
         let until = deadline.min(turn);
-        let message = match self.partial.take() {
-            Some(message) => message,
-            None => match self.begin(sink, limit_bytes, until) {
-                Err(error) if self.is_for_a_turn(error, deadline) => return Ok(None),
-                begun => begun?,
-            },
-        };
+        let begun = self.begin_by(deadline, |this| this.begin(sink, limit_bytes, until))?;
+        let Some(message) = begun else { return Ok(None) };
         self.go_on(message, deadline, until, |consumer, bytes| give(consumer, sink, bytes))
+    }
+
+    /// The message of which a part was taken, else the one that `begin` finds; `None` when the wait
+    /// for one was given up for the caller's sake.
+    fn begin_by(
+        &mut self,
+        deadline: Deadline,
+        begin: impl FnOnce(&mut Self) -> Result<PartialMessage, ChannelError>,
+    ) -> Result<Option<PartialMessage>, ChannelError> {
+        self.usable()?;
+        if let Some(message) = self.partial.take() {
+            return Ok(Some(message));
+        }
+        match begin(self) {
+            Err(error) if self.is_for_a_turn(error, deadline) => Ok(None),
+            begun => begun.map(Some),
+        }
     }
 
     /// Takes what is left of a message, up to a turn.
@@ -302,7 +327,7 @@ impl<W: Wait> Endpoint<W> {
         }
         let no_room = ChannelError::NoRoom { needed_bytes: bytes };
         sink.begin(header.payload_bytes as usize).map_err(|_| no_room)?;
-        Ok(PartialMessage { header, left: header.payload_bytes })
+        Ok(PartialMessage::whole(header))
     }
 
     /// The same, without waiting for a message that is not there: `None` then.
@@ -329,7 +354,7 @@ impl<W: Wait> Endpoint<W> {
     /// As [`Endpoint::peek`].
     pub fn discard(&mut self, deadline: Deadline) -> Result<Header, ChannelError> {
         let header = self.peek(deadline)?;
-        let mut message = PartialMessage { header, left: header.payload_bytes };
+        let mut message = PartialMessage::whole(header);
         let passed = self.take_all(&mut message, deadline, true, |consumer, _| consumer.skip());
         self.keep(passed, true).map(|()| header)
     }
@@ -346,18 +371,9 @@ impl<W: Wait> Endpoint<W> {
         deadline: Deadline,
         turn: Deadline,
     ) -> Result<Option<Header>, ChannelError> {
-        self.usable()?;
         let until = deadline.min(turn);
-        let message = match self.partial.take() {
-            Some(message) => message,
-            None => match self.peek(until) {
-                Err(error) if self.is_for_a_turn(error, deadline) => return Ok(None),
-                peeked => {
-                    let header = peeked?;
-                    PartialMessage { header, left: header.payload_bytes }
-                }
-            },
-        };
+        let begun = self.begin_by(deadline, |this| this.peek(until).map(PartialMessage::whole))?;
+        let Some(message) = begun else { return Ok(None) };
         self.go_on(message, deadline, until, |consumer, _| consumer.skip())
     }
 

@@ -158,6 +158,8 @@ fn send_with_turns_resumes_within_a_message() {
     assert_eq!(host.send_by(&header, &payload, never, turn), Ok(false), "nobody reads");
     // The rest of that message comes first.
     assert_eq!(host.send(&header, b"other", Deadline::NOW), Err(ChannelError::HalfDone));
+    let other = Header::from(HostMessage::Cancel { call: 6 });
+    assert_eq!(host.send_by(&other, b"", never, Deadline::NOW), Err(ChannelError::HalfDone));
     bell.interrupt();
     assert_eq!(host.send_by(&header, &payload, never, never), Ok(false));
     let peer = &mut applet;

@@ -1,22 +1,21 @@
 //! The functions of the host that a native applet calls, by messages.
 
-use std::time::Instant;
-
-use holdfast_channel::header::Header;
 use holdfast_channel::protocol::{AppletMessage, HostMessage};
+use holdfast_channel::wait::Deadline;
 use holdfast_types::RequestStatus;
 use holdfast_wasm::Returned;
 
 use super::Native;
-use crate::sandbox::{Sandbox, Stop};
+use crate::sandbox::Stop;
 
 impl Native {
-    /// Answers a message about host functions; whether it was one.
+    /// Answers a message about host functions, as [`Native::answer`] does; whether it was one.
     pub(super) fn serve_functions(
         &mut self,
         message: &AppletMessage,
         payload: &[u8],
-        deadline: Option<Instant>,
+        deadline: Deadline,
+        turn: Deadline,
     ) -> Result<bool, Stop> {
         match message {
             AppletMessage::Import => {
@@ -25,19 +24,16 @@ impl Native {
                     Some(index) => (RequestStatus::Ok, index.into()),
                     None => (RequestStatus::NotGranted, 0),
                 };
-                let reply = Header::from(HostMessage::Reply { status, value });
-                self.send(&reply, &[], deadline)?;
+                self.answer(HostMessage::Reply { status, value }, Vec::new(), deadline, turn)?;
             }
             AppletMessage::Invoke { function } => {
                 let _crossing = self.crossings.mark().cross("host_call");
                 let functions = self.functions.clone();
                 let Returned { status, code, payload } = functions.invoke(*function, payload);
-                let answer = Header::from(HostMessage::Return { status, code });
-                self.send(&answer, &payload, deadline)?;
+                self.answer(HostMessage::Return { status, code }, payload, deadline, turn)?;
             }
             _ => return Ok(false),
         }
-        self.messages += 2;
         Ok(true)
     }
 }

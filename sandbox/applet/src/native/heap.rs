@@ -4,23 +4,23 @@
 //! what was lent.
 #![forbid(unsafe_code)]
 
-use std::time::Instant;
-
-use holdfast_channel::header::Header;
 use holdfast_channel::layout::PAGE_BYTES;
 use holdfast_channel::protocol::{AppletMessage, HostMessage};
+use holdfast_channel::wait::Deadline;
 use holdfast_region::{Consistency, RegionError};
 use holdfast_types::{Durability, RequestStatus};
 
 use super::{Loan, Native};
-use crate::sandbox::{Sandbox, Stop, Unpublished};
+use crate::sandbox::{Stop, Unpublished};
 
 impl Native {
-    /// Answers a request about the heap; `false`: the message is something else.
+    /// Answers a request about the heap, as [`Native::answer`] does; `false`: the message is
+    /// something else.
     pub(super) fn serve_heap(
         &mut self,
         message: &AppletMessage,
-        deadline: Option<Instant>,
+        deadline: Deadline,
+        turn: Deadline,
     ) -> Result<bool, Stop> {
         let (status, value) = match message {
             AppletMessage::Grow { heap, at_least_bytes } => {
@@ -36,9 +36,7 @@ impl Native {
             }
             _ => return Ok(false),
         };
-        self.messages += 2;
-        let reply = Header::from(HostMessage::Reply { status, value });
-        self.send(&reply, &[], deadline)?;
+        self.answer(HostMessage::Reply { status, value }, Vec::new(), deadline, turn)?;
         Ok(true)
     }
 
