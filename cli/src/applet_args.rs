@@ -28,9 +28,9 @@ pub struct AppletArgs {
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_heap_limit, requires = "heaps")]
     pub heap_size: u64,
 
-    /// Allocate at least so much of each heap before the applet starts, so that it need not ask for
-    /// it bit by bit. What the heap has already counts: the same command again allocates nothing
-    /// more. What is left unused stays with the heap
+    /// Before the applet starts, allocate at least so much of each heap that it may write to, so
+    /// that it need not ask for it bit by bit. What the heap has already counts: the same command
+    /// again allocates nothing more. What is left unused stays with the heap
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "heaps")]
     pub reserve: Option<u64>,
 
@@ -46,7 +46,7 @@ pub struct AppletArgs {
 
     /// What this applet is called: its heaps are those of this name, whatever its code (an applet
     /// that its publisher signed keeps its own)
-    #[arg(long, value_name = "NAME", value_parser = GivenName::parse, conflicts_with = "key")]
+    #[arg(long, value_name = "NAME", value_parser = GivenName::parse, requires = "heaps", conflicts_with = "key")]
     pub app: Option<GivenName>,
 
     /// Name of the key that opens the heaps, instead of the one that follows from who the applet

@@ -368,6 +368,7 @@ mod tests {
             (["holdfast", "run", "a.wasm", "--heap", "jobs+w"], "--heap jobs --compartment w"),
             (["holdfast", "run", "a.wasm", "--quota", "8MiB"], "--compartment"),
             (["holdfast", "run", "a.wasm", "--key", "me"], "--heap"),
+            (["holdfast", "run", "a.wasm", "--app", "notes"], "--heap"),
             (["holdfast", "run", "a.wasm", "--env", "=x"], "NAME=VALUE"),
             (["holdfast", "run", "a.wasm", "--dir", "::"], "HOST"),
             (["holdfast", "run", "a.wasm", "--backing", "tape"], "file"),

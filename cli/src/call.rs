@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::path::Path;
 
-use holdfast_applet::{Applet, Call, CallError, Stdio};
+use holdfast_applet::{Applet, Call, CallError, CloseError, Stdio};
 use holdfast_sys::counted::counted;
 use holdfast_sys::terminal::ShownLines;
 
@@ -48,12 +48,25 @@ pub fn run(args: CallArgs) -> Result<u8, Failure> {
         Some(function) => call(&applet, function, &input),
     };
     let cost = applet.metrics();
-    let said = applet.close().map_err(host)?;
-    show_output(&said.stdout, &said.stderr);
+    let closed = applet.close();
+    if let Ok(said) = &closed {
+        show_output(&said.stdout, &said.stderr);
+    }
     if metrics {
         show_metrics(&cost);
     }
-    done
+    with_close(done, closed.map(drop))
+}
+
+/// The end of the command, whose result is printed already: the failure of the call, if it failed,
+/// and that of the close beside it.
+fn with_close(done: Result<u8, Failure>, closed: Result<(), CloseError>) -> Result<u8, Failure> {
+    let Err(error) = closed else { return done };
+    let text = format!("the applet was not closed in order: {error}");
+    match done {
+        Ok(_) => Err(host(text)),
+        Err(failure) => Err(Failure::new(failure.code, format!("{}; {text}", failure.message))),
+    }
 }
 
 /// What the applet wrote belongs to the person, not to the result. A terminal gets it without what
@@ -125,5 +138,31 @@ pub fn failure(error: CallError) -> Failure {
         CallError::UnknownFunction { .. } => usage(error),
         CallError::Failed { .. } => Failure::new(FOUND, error),
         _ => host(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_command::exit::HOST_FAILED;
+    use holdfast_region::RegionError;
+
+    use super::*;
+
+    /// The failure of a call comes first, and with its code; that of the close is told in any case.
+    #[test]
+    fn failed_close_is_told_beside_the_call() {
+        let failed = || Failure::new(FOUND, "the function failed");
+        let unclosed = || CloseError::from(RegionError::NotAtomic { name: "notes".to_owned() });
+        let told = format!("the applet was not closed in order: {}", unclosed());
+        let cases = [
+            (Err(failed()), Ok(()), FOUND, "the function failed".to_owned()),
+            (Err(failed()), Err(unclosed()), FOUND, format!("the function failed; {told}")),
+            (Ok(0), Err(unclosed()), HOST_FAILED, told),
+        ];
+        for (done, closed, code, message) in cases {
+            let failure = with_close(done, closed).unwrap_err();
+            assert_eq!((failure.code, failure.message), (code, message));
+        }
+        assert_eq!(with_close(Ok(0), Ok(())).unwrap(), 0);
     }
 }

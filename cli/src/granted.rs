@@ -24,6 +24,7 @@ pub fn prepare(
     mut args: AppletArgs,
     arguments: Vec<String>,
 ) -> Result<(Command, Limits, Vec<Granted>), Failure> {
+    check_arguments(&args)?;
     args.applet = remote::local(args.applet)?;
     if !args.applet.exists() {
         let path = args.applet.display();
@@ -87,46 +88,105 @@ pub fn prepare(
     Ok((command, limits, heaps))
 }
 
-/// Opens the heaps; those that were made for a run that has no chance are removed again.
-fn grant_heaps(
-    grants: Grants,
-    names: &NameSpace,
-    args: &AppletArgs,
-    is_native: bool,
-    keys: Vec<OwnerKey>,
-) -> Result<(Grants, Vec<Granted>), Failure> {
-    let mut granted = Vec::new();
-    match open_heaps(grants, names, args, is_native, keys, &mut granted) {
-        Ok(grants) => Ok((grants, granted)),
-        Err(failure) => {
-            // The grants, which held what is to be removed, are gone.
-            Granted::forget_all_made_now(granted);
-            Err(failure)
+/// Refuses arguments that would have no effect beside the others, or another one than they say.
+/// Nothing is looked up for that.
+fn check_arguments(args: &AppletArgs) -> Result<(), Failure> {
+    if let Some(worker) = &args.compartment {
+        if args.heaps.len() > 1 {
+            return Err(usage("--compartment is about one heap; grant one heap with it"));
+        }
+        if args.app.is_some() {
+            return Err(usage(format!(
+                "--app would do nothing: --compartment opens the heap with the key `{DEFAULT_KEY}` or the one after --key, \
+                 whatever the applet is called; leave out --app"
+            )));
+        }
+        if let Some(heap) = args.heaps.iter().find(|heap| heap.is_read_only) {
+            return Err(usage(format!(
+                "--heap {heap} grants reading only, and an applet writes to its compartment; leave out `:ro`, or \
+                 --compartment {worker} to have the heap itself read"
+            )));
         }
     }
+    if args.compartments.is_some() && args.atomic {
+        return Err(usage(
+            "--atomic publishes the stores of all threads together, so they cannot have a compartment each; leave out \
+             --atomic, or --compartments",
+        ));
+    }
+    let for_writing = [("--reserve", args.reserve.is_some()), ("--atomic", args.atomic)];
+    let ignored = for_writing.into_iter().find(|(_, is_given)| *is_given);
+    if let Some((option, _)) = ignored
+        && args.heaps.iter().all(|heap| heap.is_read_only)
+    {
+        return Err(usage(format!(
+            "{option} is about heaps that the applet may write to, and each --heap grants reading only; leave out {option}, \
+             or a `:ro`"
+        )));
+    }
+    Ok(())
 }
 
-/// Opens the heaps in turn. After an error `granted` has those that were opened or made before it.
-fn open_heaps(
+/// Opens the heaps. Where one cannot be opened, those before it are closed again, in order, and
+/// those that were made for the run are removed.
+fn grant_heaps(
     mut grants: Grants,
     names: &NameSpace,
     args: &AppletArgs,
     is_native: bool,
     keys: Vec<OwnerKey>,
-    granted: &mut Vec<Granted>,
-) -> Result<Grants, Failure> {
-    for (heap, key) in args.heaps.iter().zip(keys) {
-        let region = open_heap(names, heap, args, key, granted)?;
-        let alias = heap.alias.clone().unwrap_or_else(|| region.name().clone());
+) -> Result<(Grants, Vec<Granted>), Failure> {
+    let (mut granted, mut opened) = (Vec::new(), Vec::new());
+    if let Err(failure) = open_heaps(names, args, is_native, keys, &mut granted, &mut opened) {
+        let failure = close_heaps(opened, failure);
+        Granted::forget_all_made_now(granted);
+        return Err(failure);
+    }
+    for (alias, region) in opened {
         grants = grants.heap_as(alias, region);
+    }
+    Ok((grants, granted))
+}
+
+/// Opens the heaps in turn, each with its name in the applet. After an error `opened` has those
+/// that are to be closed, and `granted` those that were opened or made.
+fn open_heaps(
+    names: &NameSpace,
+    args: &AppletArgs,
+    is_native: bool,
+    keys: Vec<OwnerKey>,
+    granted: &mut Vec<Granted>,
+    opened: &mut Vec<(RegionName, Region)>,
+) -> Result<(), Failure> {
+    for (heap, key) in args.heaps.iter().zip(keys) {
+        let mut region = open_heap(names, heap, args, key, granted)?;
+        let ready = make_ready(&mut region, args);
+        let alias = heap.alias.clone().unwrap_or_else(|| region.name().clone());
+        // It is to be closed, too, where it cannot be made ready.
+        opened.push((alias, region));
+        ready.map_err(host)?;
     }
     for number in 1..=args.compartments.unwrap_or_default() {
         let Some(parent) = granted.first() else { break };
-        let (opened, region) = parent.thread_compartment(number, args, is_native)?;
-        grants = grants.heap(region);
-        granted.push(opened);
+        let (part, region) = parent.thread_compartment(number, args, is_native)?;
+        granted.push(part);
+        opened.push((region.name().clone(), region));
     }
-    Ok(grants)
+    Ok(())
+}
+
+/// Closes the heaps of a run that is refused, in order. Left open, they would count as not closed
+/// in order. Returns the failure, which says also which heap could not be closed.
+fn close_heaps(opened: Vec<(RegionName, Region)>, mut failure: Failure) -> Failure {
+    for (_, region) in opened {
+        let name = region.name().clone();
+        let closed = with_progress(&format!("writing {name} to the store"), || region.close());
+        if let Err(error) = closed {
+            let text = format!("; the heap {name} could not be closed in order: {error}");
+            failure.message.push_str(&text);
+        }
+    }
+    failure
 }
 
 /// What is wrong with a heap before its key is looked for: nothing is made then.
@@ -136,17 +196,7 @@ fn check_heap(
     args: &AppletArgs,
     is_native: bool,
 ) -> Result<(), Failure> {
-    if args.compartment.is_some() && args.heaps.len() > 1 {
-        return Err(usage("--compartment is about one heap; grant one heap with it"));
-    }
-    let compartments = args.compartments.unwrap_or_default();
-    if compartments > 0 && args.atomic {
-        return Err(usage(
-            "--atomic publishes the stores of all threads together, so they cannot have a compartment each; leave out \
-             --atomic, or --compartments",
-        ));
-    }
-    if compartments > 1 && !is_native {
+    if args.compartments.is_some_and(|count| count > 1) && !is_native {
         return Err(usage(
             "a WebAssembly applet has one thread, and so one compartment: --compartments 1; start several applets, each with \
              --compartment WORKER",
@@ -171,7 +221,7 @@ fn check_heap(
     Ok(())
 }
 
-/// Opens a heap and adds it to `granted`, which also has what was made before an error.
+/// Opens a heap and notes it in `granted`, which also has what was made before an error.
 fn open_heap(
     names: &NameSpace,
     heap: &HeapRequest,
@@ -180,18 +230,12 @@ fn open_heap(
     granted: &mut Vec<Granted>,
 ) -> Result<Region, Failure> {
     let (names, name) = (names.clone(), heap.heap.clone());
-    let (opened, mut region) = match &args.compartment {
+    let (opened, region) = match &args.compartment {
         Some(worker) => Granted::compartment(names, &name, worker, key, args, granted)?,
         None if heap.is_read_only => Granted::open_to_read(names, name, key)?,
         None => Granted::open(names, name, key, args.heap_size)?,
     };
     granted.push(opened);
-    if let Err(error) = make_ready(&mut region, args) {
-        // Left open, it would count as not closed in order. Why the run is refused says more than
-        // why the heap cannot be closed.
-        let _ = region.close();
-        return Err(host(error));
-    }
     Ok(region)
 }
 
@@ -499,9 +543,108 @@ fn environment(variable: &str) -> Result<(String, String), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use holdfast_command::exit::HOST_FAILED;
     use holdfast_native_heap::open_heap;
+    use tempfile::TempDir;
 
     use super::*;
+    use crate::args::{self, Cli};
+
+    fn name_space(scratch: &TempDir) -> NameSpace {
+        let (home, pool) = (scratch.path().join("home"), scratch.path().join("pool"));
+        NameSpace::new(Places::at(home, pool).unwrap())
+    }
+
+    /// The arguments of `holdfast run` with these options.
+    fn arguments(options: &[&str]) -> AppletArgs {
+        let words = ["holdfast", "run", "a.wasm"].iter().chain(options).copied();
+        let cli = Cli::try_parse_from(words).unwrap();
+        let args::Command::Run(run) = cli.command else { panic!("not a run") };
+        run.applet
+    }
+
+    /// What would have no effect, or another one than it says, is refused before anything is looked
+    /// up; the error says what to leave out.
+    #[test]
+    fn arguments_that_would_be_ignored_are_refused() {
+        let refused: [(&[&str], &str); 7] = [
+            (&["--heap", "a", "--compartment", "w", "--app", "notes"], "leave out --app"),
+            (&["--heap", "a", "--heap", "b", "--compartment", "w"], "grant one heap"),
+            (&["--heap", "n=a:ro", "--compartment", "w"], "--heap n=a:ro grants reading only"),
+            (&["--heap", "a", "--compartments", "1", "--atomic"], "leave out --atomic"),
+            (&["--heap", "a:ro", "--reserve", "8MiB"], "leave out --reserve"),
+            (&["--heap", "a:ro", "--compartments", "1", "--reserve", "8MiB"], "out --reserve"),
+            (&["--heap", "a:ro", "--heap", "b:ro", "--atomic"], "leave out --atomic"),
+        ];
+        for (options, hint) in refused {
+            let Err(failure) = prepare(arguments(options), Vec::new()) else {
+                panic!("{options:?}")
+            };
+            assert_eq!(failure.code, USAGE, "{options:?}: {}", failure.message);
+            assert!(failure.message.contains(hint), "{options:?}: {}", failure.message);
+        }
+        let taken: [&[&str]; 5] = [
+            &["--heap", "a", "--app", "notes"],
+            &["--heap", "a", "--compartment", "w", "--key", "mine", "--atomic"],
+            &["--heap", "a:ro"],
+            &["--heap", "a:ro", "--compartments", "1"],
+            &["--heap", "a:ro", "--heap", "b", "--reserve", "8MiB", "--atomic"],
+        ];
+        for options in taken {
+            assert!(check_arguments(&arguments(options)).is_ok(), "{options:?}");
+        }
+    }
+
+    /// A run that is refused at a later heap closes those before it in order, and removes the one
+    /// that it made.
+    #[test]
+    fn refused_run_closes_the_heaps_before() {
+        let scratch = tempfile::tempdir().unwrap();
+        let names = name_space(&scratch);
+        let key = OwnerKey::from_bytes([1; 32]);
+        let [first, made, busy] =
+            ["first", "made", "busy"].map(|name| RegionName::parse(name).unwrap());
+        for name in [&first, &busy] {
+            names.create(name, &key, 16 << 20).unwrap().close().unwrap();
+        }
+        let _holder = names.open(&busy, &key).unwrap();
+        let heaps = ["--heap", "first", "--heap", "made", "--heap", "busy"];
+        let args = arguments(&[&heaps[..], &["--reserve", "8MiB"]].concat());
+        let keys = vec![key.clone(); 3];
+        let Err(failure) = grant_heaps(Grants::none(), &names, &args, false, keys) else {
+            panic!("the last heap is held")
+        };
+        assert_eq!(failure.code, HOST_FAILED, "{}", failure.message);
+        assert!(failure.message.contains("busy"), "{}", failure.message);
+        assert!(!failure.message.contains("could not be closed"), "{}", failure.message);
+        assert!(is_new(&names, &made));
+        let first = names.open(&first, &key).unwrap();
+        assert_eq!((first.opened(), first.backed_bytes()), (Opened::Warm, 8 << 20));
+    }
+
+    /// A heap that cannot be closed is told with the reason of the refusal, and those behind it are
+    /// closed all the same.
+    #[test]
+    fn heap_that_cannot_be_closed_is_told() {
+        let scratch = tempfile::tempdir().unwrap();
+        let names = name_space(&scratch);
+        let key = OwnerKey::from_bytes([1; 32]);
+        let [first, second] = ["first", "second"].map(|name| RegionName::parse(name).unwrap());
+        let mut opened = Vec::new();
+        for name in [&first, &second] {
+            names.create(name, &key, 16 << 20).unwrap().close().unwrap();
+            opened.push((name.clone(), names.open(name, &key).unwrap()));
+        }
+        let image = names.summary(&first).unwrap().image.unwrap().path;
+        std::fs::OpenOptions::new().write(true).open(image).unwrap().set_len(0).unwrap();
+        let failure = close_heaps(opened, usage("refused"));
+        assert_eq!(failure.code, USAGE);
+        let start = "refused; the heap first could not be closed in order: ";
+        assert!(failure.message.starts_with(start), "{}", failure.message);
+        assert!(!failure.message.contains("second"), "{}", failure.message);
+        assert_eq!(names.open(&second, &key).unwrap().opened(), Opened::Warm);
+    }
 
     /// A run that fails takes the heap along that it made for a compartment, unless another program
     /// has it open, has a compartment in it, or stored something in it.
@@ -510,8 +653,7 @@ mod tests {
     #[test]
     fn heap_that_others_use_by_now_stays() {
         let scratch = tempfile::tempdir().unwrap();
-        let (home, pool) = (scratch.path().join("home"), scratch.path().join("pool"));
-        let names = NameSpace::new(Places::at(home, pool).unwrap());
+        let names = name_space(&scratch);
         let key = OwnerKey::from_bytes([1; 32]);
         let made: Vec<Granted> = ["idle", "open", "parent", "filled"]
             .into_iter()
