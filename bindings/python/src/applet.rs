@@ -3,8 +3,8 @@
 //! Invariants:
 //! - A thread that calls, waits, starts or ends an applet has let go of the interpreter; any number
 //!   of threads may.
-//! - What would wait for the very thread that waits (a call while that thread has a stream open) is
-//!   refused.
+//! - What would wait for the very thread that waits is refused: a call while that thread has a
+//!   stream open, or is in a call that a signal interrupted; and closing, while it waits to call.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -16,13 +16,15 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::buffer::Buffer;
 use crate::convert::{Seconds, Size};
-use crate::error::{Class, applet_error, close_error, raise};
+use crate::error::{Class, applet_error, close_error, no_turn, raise};
 use crate::gate::Pass;
-use crate::inner::{Held, Inner, SIGNALS_EVERY, lock};
+use crate::inner::{Held, Inner, lock};
 use crate::input::Input;
 use crate::metrics;
 use crate::recipe::{Options, Recipe};
+use crate::signals;
 use crate::stream::Stream;
+use crate::turn::{NoTurn, SIGNALS_EVERY};
 
 /// An untrusted program that serves calls: native (ELF, in a process of its own that is jailed) or
 /// WebAssembly.
@@ -72,6 +74,9 @@ impl Applet {
         let pass = inner.gate.enter().ok_or_else(closed)?;
         if pass.is_in_host_function() {
             return Err(raise(py, Class::CallError, CallError::Busy, ()));
+        }
+        if inner.is_calling_here() {
+            return Err(interrupted(py));
         }
         Ok((inner, pass))
     }
@@ -124,14 +129,15 @@ impl Applet {
     /// `data` is anything with the buffer protocol (bytes, bytearray, memoryview, numpy arrays,
     /// ...), taken as it is, without a copy. `buffer` is a `Buffer` of this applet for large data
     /// in both directions. `timeout` (seconds) replaces the limit `call_timeout`: an applet that
-    /// takes longer is killed.
+    /// takes longer is killed. Before that the call waits for those of other threads: also at most
+    /// `timeout` seconds (`AppletBusy`), or without a `timeout` until they have ended.
     ///
-    /// A signal whose handler raises (Ctrl-C) cancels the call, as `cancel` does, within 0.1
-    /// seconds.
+    /// A signal whose handler raises (Ctrl-C) cancels the call, as `cancel` does, or ends the wait
+    /// for those of other threads, within 0.1 seconds.
     ///
-    /// Raises `CallError` (the function failed, does not exist, was cancelled; the applet serves
-    /// on), or `AppletError` (the applet is gone: it crashed, took too long, did something
-    /// forbidden).
+    /// Raises `CallError` (the function failed, does not exist, was cancelled, or was not called
+    /// because of another thread's call; the applet serves on), or `AppletError` (the applet is
+    /// gone: it crashed, took too long, did something forbidden).
     #[pyo3(signature = (function, data=None, *, buffer=None, timeout=None))]
     fn call<'py>(
         &self,
@@ -152,16 +158,9 @@ impl Applet {
             call = call.time_limit(timeout.0);
         }
         let raised = Mutex::new(None);
-        let (result, known) = py.detach(|| {
-            let (turn, known) = inner.turn();
-            // The interpreter runs the handlers of signals (Ctrl-C) only when it is asked to, on
-            // this thread.
-            let goes_on = || {
-                let checked = Python::try_attach(|py| py.check_signals());
-                let Some(Err(error)) = checked else { return true };
-                lock(&raised).get_or_insert(error);
-                false
-            };
+        let made = py.detach(|| -> Result<_, NoTurn> {
+            let goes_on = || signals::handle(&raised);
+            let (turn, known) = inner.turn(timeout.map(|timeout| timeout.0), goes_on)?;
             let call = call.look(SIGNALS_EVERY, &goes_on);
             let result = pass.call_with(call);
             if lock(&raised).is_some() {
@@ -170,11 +169,12 @@ impl Applet {
             inner.settle(&pass, result.as_ref().err());
             drop(turn);
             drop(pass);
-            (result, known)
+            Ok((result, known))
         });
         if let Some(error) = lock(&raised).take() {
             return Err(error);
         }
+        let (result, known) = made.map_err(|why| no_turn(py, why))?;
         match result {
             Ok(response) => {
                 inner.note(Some(response.metrics));
@@ -187,7 +187,8 @@ impl Applet {
     /// Calls a function and iterates over the parts of its result as they come. The data is copied.
     /// Other threads that call the applet wait until the stream is used up or closed; closing it
     /// early (`close()`, leaving a `with` block, dropping it) cancels the call, and the applet
-    /// serves on if it heeds that within the limit `grace`.
+    /// serves on if it heeds that within the limit `grace`. It waits for calls of other threads, as
+    /// `call` does.
     #[pyo3(signature = (function, data=None, *, buffer=None, timeout=None))]
     fn stream(
         &self,
@@ -208,17 +209,19 @@ impl Applet {
     }
 
     /// Memory that is shared with the applet, of so many bytes, zeroed: see `Buffer`. It is void
-    /// after a `respawn`.
+    /// after a `respawn`. Waits for a call that is under way, and of a stream for a part.
     ///
     /// Raises `NoBuffer` beyond the limit `buffers`.
     fn buffer(&self, py: Python<'_>, size: Size) -> PyResult<Buffer> {
         let (inner, pass) = self.enter(py)?;
         let bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
-        let made = py.detach(|| {
+        let made = signals::wait(py, |goes_on| {
+            let turn = inner.brief_turn(goes_on)?;
             let made = pass.buffer(bytes);
+            drop(turn);
             drop(pass);
-            made
-        });
+            Ok(made)
+        })?;
         made.map(Buffer::new).map_err(|error| {
             // This kills nothing, so it was dead before.
             let known = match &error {
@@ -263,14 +266,17 @@ impl Applet {
         last.map(|last| metrics::of_call(py, &last)).transpose()
     }
 
-    /// What it cost so far (`Metrics`). Waits for a call that is under way.
+    /// What it cost so far (`Metrics`). Waits for a call that is under way, and of a stream for a
+    /// part.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let (_, pass) = self.enter(py)?;
-        let found = py.detach(|| {
+        let (inner, pass) = self.enter(py)?;
+        let found = signals::wait(py, |goes_on| {
+            let turn = inner.brief_turn(goes_on)?;
             let found = pass.metrics();
+            drop(turn);
             drop(pass);
-            found
-        });
+            Ok(found)
+        })?;
         metrics::of_applet(py, &found)
     }
 
@@ -283,12 +289,12 @@ impl Applet {
     }
 
     /// Starts it anew on the same heap: after its death, or, if it serves, after it was asked to
-    /// end. Buffers of before are void.
+    /// end. Buffers of before are void. Waits for a call that is under way.
     fn respawn(&self, py: Python<'_>) -> PyResult<()> {
         let (inner, pass) = self.enter(py)?;
-        let result = py.detach(|| {
+        let result = signals::wait(py, |goes_on| {
             // In its turn, so that the next call finds what belongs to the new one.
-            let turn = inner.turn();
+            let (turn, _) = inner.turn(None, goes_on)?;
             let result = pass.respawn();
             match &result {
                 Ok(()) => {
@@ -299,14 +305,14 @@ impl Applet {
             }
             drop(turn);
             drop(pass);
-            result
-        });
+            Ok(result)
+        })?;
         result.map_err(|error| applet_error(py, &error))
     }
 
     /// Ends the applet in order and closes its heap; one out of a pool goes back to it. Waits for a
-    /// call that is under way: `cancel()` it first not to. An open stream is closed. Closing twice
-    /// does nothing.
+    /// call that is under way: `cancel()` it first not to. A signal whose handler raises ends that
+    /// wait, and the applet is as before. An open stream is closed. Closing twice does nothing.
     ///
     /// Returns a `Closed` with what it cost and wrote; `None` for one that was closed before or is
     /// a pool's.
@@ -315,17 +321,21 @@ impl Applet {
         if inner.gate.enter_to_end().is_some_and(|pass| pass.is_in_host_function()) {
             return Err(raise(py, Class::CallError, CallError::Busy, ()));
         }
+        // Its calls that wait for their turn are inside, too.
+        if inner.gate.is_inside_here() {
+            return Err(interrupted(py));
+        }
         let stream = lock(&inner.stream).upgrade();
-        let closed = py.detach(|| {
+        let closed = signals::wait(py, |goes_on| {
             if let Some(stream) = stream {
                 stream.close(inner);
             }
-            match inner.gate.close() {
+            Ok(match inner.gate.close(goes_on)? {
                 Some(Held::Own(applet)) => applet.close().map(Some),
                 // Dropping it gives it back.
                 Some(Held::Pooled(_)) | None => Ok(None),
-            }
-        });
+            })
+        })?;
         let Some(closed) = closed.map_err(|error| close_error(py, &error))? else {
             return Ok(None);
         };
@@ -367,6 +377,12 @@ impl Applet {
         };
         Ok(format!("<holdfast.Applet {:?} ({state})>", inner.path))
     }
+}
+
+/// What a signal's handler gets that would wait for the call in which the signal came.
+fn interrupted(py: Python<'_>) -> PyErr {
+    let text = "a signal interrupted this thread's call of the applet; wait until that has ended";
+    raise(py, Class::CallError, text, ())
 }
 
 impl Drop for Applet {

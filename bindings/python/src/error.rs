@@ -19,10 +19,12 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 
 use crate::metrics;
+use crate::turn::NoTurn;
 
 /// The classes of `_errors.py`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Class {
+    AppletBusy,
     AppletCrashed,
     AppletError,
     AppletGone,
@@ -124,6 +126,22 @@ pub(crate) fn raise(
     make().unwrap_or_else(|error: PyErr| error)
 }
 
+/// The exception with more at the end of its text.
+pub(crate) fn extend(py: Python<'_>, error: PyErr, more: &[String]) -> PyErr {
+    if more.is_empty() {
+        return error;
+    }
+    let mut text = error.value(py).to_string();
+    for part in more {
+        text.push_str("; ");
+        text.push_str(part);
+    }
+    match error.value(py).setattr("args", (text,)) {
+        Ok(()) => error,
+        Err(other) => other,
+    }
+}
+
 /// Why a call has no result. `known_death` is what an earlier call has told already.
 pub(crate) fn call_error(
     py: Python<'_>,
@@ -163,6 +181,22 @@ pub(crate) fn call_error(
         }
         CallError::Died(death) => applet_error(py, death),
         other => raise(py, Class::CallError, other, ()),
+    }
+}
+
+/// Why a call was not made.
+pub(crate) fn no_turn(py: Python<'_>, why: NoTurn) -> PyErr {
+    match why {
+        NoTurn::TimeLimit(limit) => {
+            let text = format!(
+                "another thread's call of the applet was still running after {limit:?}, so this one was not made; raise \
+                 timeout, cancel() the other call, or use several applets (Pool)"
+            );
+            raise(py, Class::AppletBusy, text, |fields: &Bound<'_, PyDict>| {
+                fields.set_item("limit_seconds", limit.as_secs_f64())
+            })
+        }
+        NoTurn::GivenUp => cancelled(py, "the call was cancelled before it was made", true),
     }
 }
 

@@ -1,15 +1,17 @@
 //! Reads from Python objects which heaps and directories an applet is granted.
 //!
-//! Invariant: a whole heap that was made for an `Applet` that did not even start is removed again.
-//! (One that was made for compartments stays: others may have theirs in it by now.)
+//! Invariants:
+//! - A whole heap that was made for an `Applet` that did not even start is removed again. (One that
+//!   was made for compartments stays: others may have theirs in it by now.)
+//! - What is opened for an applet that is refused before it starts is closed in order.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use holdfast_applet::{
-    DirGrant, Grants, HeapRequest, HeapRequestError, MAX_HEAP_LIMIT_BYTES, PathAccess, SandboxKind,
-    thread_name,
+    AppletError, DirGrant, Grants, HeapRequest, HeapRequestError, MAX_HEAP_LIMIT_BYTES, PathAccess,
+    SandboxKind, thread_name,
 };
 use holdfast_identity::{
     AppletFile, GivenName, Identity, IdentityError, KeySource, LEGACY_KEY, Publishers,
@@ -23,6 +25,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::convert::Size;
+use crate::error::{applet_error, extend};
 use crate::functions::Functions;
 
 /// What stands in the name of a compartment for a number of which no other applet has the
@@ -128,47 +131,83 @@ impl HeapSpec {
         }
     }
 
-    /// Opens the region for an applet, and makes it if there is none.
-    fn open_for(&self, names: &NameSpace, key: &OwnerKey) -> Result<Region, RegionError> {
-        self.open_with(names, &RegionName::parse(&self.name)?, key)
+    /// Opens the region for an applet, and makes it if there is none; and the compartments of the
+    /// applet's threads in it. After an error `opened` has those that are to be closed.
+    fn open_for(
+        &self,
+        names: &NameSpace,
+        key: &OwnerKey,
+        opened: &mut Opened,
+    ) -> Result<(), RegionError> {
+        let alias = self.alias()?;
+        let name = RegionName::parse(&self.name)?;
+        let mut region = self.open_region(names, &name, key)?;
+        if region.opened() == holdfast_region::Opened::Created && self.compartment.is_none() {
+            opened.made_now.push(self.clone());
+        }
+        let ready = self.make_ready(&mut region);
+        let alias = alias.unwrap_or_else(|| region.name().clone());
+        // It is to be closed, too, where it cannot be made ready.
+        opened.heaps.push((alias, region));
+        ready?;
+        for number in 1..=self.compartments {
+            let worker = thread_name(number)?;
+            let part = names.open_compartment(&name, &worker, key, self.quota_bytes)?;
+            opened.heaps.push((part.name().clone(), part));
+        }
+        Ok(())
     }
 
     /// Opens the region for this program, and makes it if there is none.
     pub(crate) fn open_here(&self, names: &NameSpace) -> Result<Region, RegionError> {
         let name = RegionName::parse(&self.name)?;
         let key = self.key_here(names, &name)?;
-        self.open_with(names, &name, &key)
+        let mut region = self.open_region(names, &name, &key)?;
+        if let Err(error) = self.make_ready(&mut region) {
+            // Left open, it would count as not closed in order. Why it cannot be made ready says
+            // more than why it cannot be closed.
+            let _ = region.close();
+            return Err(error);
+        }
+        Ok(region)
     }
 
-    fn open_with(
+    fn open_region(
         &self,
         names: &NameSpace,
         name: &RegionName,
         key: &OwnerKey,
     ) -> Result<Region, RegionError> {
-        let mut region = match &self.compartment {
-            None => self.open_whole(names, name, key)?,
-            Some(worker) if !worker.contains(NUMBER) => self.open_part(names, name, key, worker)?,
+        match &self.compartment {
+            None => self.open_whole(names, name, key),
+            Some(worker) if !worker.contains(NUMBER) => self.open_part(names, name, key, worker),
             Some(worker) => {
                 let mut number = 0;
                 loop {
                     let worker = worker.replace(NUMBER, &number.to_string());
                     match self.open_part(names, name, key, &worker) {
                         Err(RegionError::Held { .. }) if number < NUMBERS_MAX => number += 1,
-                        other => break other?,
+                        other => break other,
                     }
                 }
             }
-        };
-        if self.reserved_bytes > 0 && !region.is_read_only() {
+        }
+    }
+
+    /// Makes the room and chooses the mode that were asked for. A key that may only read uses no
+    /// room and has nothing to publish.
+    fn make_ready(&self, region: &mut Region) -> Result<(), RegionError> {
+        if region.is_read_only() {
+            return Ok(());
+        }
+        if self.reserved_bytes > 0 {
             // In all: each start with the same grant must not take more.
             region.grow(self.reserved_bytes)?;
         }
-        // One that may only be read has nothing to publish.
-        if self.is_atomic && !region.is_read_only() {
+        if self.is_atomic {
             region.set_consistency(Consistency::Atomic)?;
         }
-        Ok(region)
+        Ok(())
     }
 
     /// Opens the region that there is, to write or for reading; makes nothing.
@@ -222,16 +261,6 @@ impl HeapSpec {
         }
     }
 
-    /// The compartments of the applet's threads, in a heap that is open.
-    fn open_parts(&self, names: &NameSpace, key: &OwnerKey) -> Result<Vec<Region>, RegionError> {
-        let name = RegionName::parse(&self.name)?;
-        (1..=self.compartments)
-            .map(|number| {
-                names.open_compartment(&name, &thread_name(number)?, key, self.quota_bytes)
-            })
-            .collect()
-    }
-
     /// Whether its key follows from who the applet is. Compartments are the host's, which tells
     /// the workers apart.
     fn is_the_applets(&self) -> bool {
@@ -269,6 +298,27 @@ impl HeapSpec {
             _ => return Ok(()),
         };
         Err(PyValueError::new_err(wrong))
+    }
+
+    /// Refuses what would have no effect beside `read_only`, or another one than it says.
+    fn check_reading(&self) -> PyResult<()> {
+        if !self.is_read_only {
+            return Ok(());
+        }
+        let grant = format!("HeapGrant({:?}, read_only=True)", self.name);
+        if self.compartment.is_some() {
+            return Err(PyValueError::new_err(format!(
+                "{grant} grants reading only, and an applet writes to its compartment; leave out read_only, or compartment \
+                 to have the heap itself read"
+            )));
+        }
+        let for_writing = [("reserve", self.reserved_bytes > 0), ("atomic", self.is_atomic)];
+        let ignored = for_writing.into_iter().find(|(_, is_given)| *is_given);
+        let Some((ignored, _)) = ignored else { return Ok(()) };
+        Err(PyValueError::new_err(format!(
+            "{ignored} is about a heap that the applet may write to, and {grant} grants reading only; leave out {ignored}, \
+             or read_only"
+        )))
     }
 
     /// Removes a heap that was made for nothing.
@@ -309,11 +359,28 @@ pub(crate) struct Given {
 
 /// What is granted for one start.
 pub(crate) struct Opened {
+    /// All of it but the heaps.
     pub(crate) grants: Grants,
+    /// Each with its name in the applet.
+    pub(crate) heaps: Vec<(RegionName, Region)>,
     /// Which of the heaps were made now.
     pub(crate) made_now: Vec<HeapSpec>,
     /// What must be started, where heaps are granted.
     pub(crate) examined: Option<AppletFile>,
+}
+
+/// Why nothing is granted.
+pub(crate) struct OpenError {
+    pub(crate) error: Box<AppletError>,
+    /// Which of the heaps before could not be closed, in words.
+    pub(crate) unclosed: Vec<String>,
+}
+
+impl OpenError {
+    /// As the exception of Python.
+    pub(crate) fn raise(&self, py: Python<'_>) -> PyErr {
+        extend(py, applet_error(py, &self.error), &self.unclosed)
+    }
 }
 
 impl Given {
@@ -337,6 +404,19 @@ impl Given {
         }
         for heap in &heaps {
             heap.check_parts(matches!(SandboxKind::of(path), Ok(SandboxKind::Native)))?;
+            heap.check_reading()?;
+        }
+        if app.is_some() && heaps.is_empty() {
+            return Err(PyValueError::new_err(
+                "app would do nothing: it says whose heaps the applet is given, and no heap is granted; pass heap=\"NAME\", \
+                 or leave out app",
+            ));
+        }
+        if app.is_some() && !heaps.iter().any(HeapSpec::is_the_applets) {
+            return Err(PyValueError::new_err(format!(
+                "app would do nothing: HeapGrant(compartment=...) opens a heap with the key `{LEGACY_KEY}` or the one after \
+                 key=, whatever the applet is called; leave out app, or grant a heap without compartment and key"
+            )));
         }
         // With a compartment it never sees the heap itself.
         let limits = heaps.iter().map(|heap| match heap.compartment {
@@ -355,12 +435,9 @@ impl Given {
     }
 
     /// The grants, with the heaps opened for the applet at this path. Where one cannot be opened,
-    /// none stays that was made. What the user should be told is added to the notes, also then.
-    pub(crate) fn open(
-        &self,
-        path: &Path,
-        notes: &mut Vec<String>,
-    ) -> Result<Opened, IdentityError> {
+    /// those before it are closed again, in order, and none stays that was made. What the user
+    /// should be told is added to the notes, also then.
+    pub(crate) fn open(&self, path: &Path, notes: &mut Vec<String>) -> Result<Opened, OpenError> {
         let mut grants = Grants::none();
         for argument in &self.args {
             grants = grants.arg(argument);
@@ -372,11 +449,28 @@ impl Given {
             grants = grants.dir(grant.clone());
         }
         grants = self.functions.grant(grants);
-        let mut opened = Opened { grants, made_now: Vec::new(), examined: None };
-        let Some(places) = &self.places else { return Ok(opened) };
-        opened.grants = opened.grants.cache_dir(places.cache());
+        if let Some(places) = &self.places {
+            grants = grants.cache_dir(places.cache());
+        }
+        let (heaps, made_now) = (Vec::new(), Vec::new());
+        let mut opened = Opened { grants, heaps, made_now, examined: None };
+        match self.open_heaps(path, notes, &mut opened) {
+            Ok(()) => Ok(opened),
+            Err(error) => Err(OpenError { error: error.into(), unclosed: self.undo(opened) }),
+        }
+    }
+
+    /// Opens the heaps in turn. After an error `opened` has those that are to be closed and
+    /// removed.
+    fn open_heaps(
+        &self,
+        path: &Path,
+        notes: &mut Vec<String>,
+        opened: &mut Opened,
+    ) -> Result<(), IdentityError> {
+        let Some(places) = &self.places else { return Ok(()) };
         let names = NameSpace::new(places.clone());
-        let identity = self.identify(path, places, &mut opened)?;
+        let identity = self.identify(path, places, opened)?;
         let keys = self.heaps.iter().map(|heap| heap.key_for(&names, identity.as_ref()));
         let keys: Vec<_> = keys.collect::<Result<_, _>>()?;
         // Only one that may use all of its heaps makes its publisher known.
@@ -397,38 +491,23 @@ impl Given {
                     heap.name
                 ));
             }
-            let region = heap.alias().and_then(|alias| {
-                let region = heap.open_for(&names, &key)?;
-                match heap.open_parts(&names, &key) {
-                    Ok(parts) => Ok((alias, region, parts)),
-                    Err(error) => {
-                        if region.opened() == holdfast_region::Opened::Created {
-                            drop(region);
-                            heap.forget(&names);
-                        }
-                        Err(error)
-                    }
-                }
-            });
-            let (alias, region, parts) = match region.map_err(IdentityError::from) {
-                Ok(found) => found,
-                Err(error) => {
-                    // They hold what is to be removed.
-                    drop(opened.grants);
-                    self.forget_heaps(&opened.made_now);
-                    return Err(error);
-                }
-            };
-            if region.opened() == holdfast_region::Opened::Created && heap.compartment.is_none() {
-                opened.made_now.push(heap.clone());
-            }
-            let name = alias.unwrap_or_else(|| region.name().clone());
-            opened.grants = opened.grants.heap_as(name, region);
-            for part in parts {
-                opened.grants = opened.grants.heap(part);
+            heap.open_for(&names, &key, opened)?;
+        }
+        Ok(())
+    }
+
+    /// Undoes what [`Given::open`] did: closes the heaps, in order, and removes those that were
+    /// made. Left open, they would count as not closed in order. Says which could not be closed.
+    pub(crate) fn undo(&self, opened: Opened) -> Vec<String> {
+        let mut unclosed = Vec::new();
+        for (_, region) in opened.heaps {
+            let name = region.name().clone();
+            if let Err(error) = region.close() {
+                unclosed.push(format!("the heap {name} could not be closed in order: {error}"));
             }
         }
-        Ok(opened)
+        self.forget_heaps(&opened.made_now);
+        unclosed
     }
 
     /// Who the applet is, if a heap is opened for that. With any heap its file is examined: one
@@ -463,7 +542,7 @@ impl Given {
         self.heaps.iter().all(HeapSpec::is_for_many)
     }
 
-    /// Undoes what [`Given::open`] made, once it is closed.
+    /// Removes what [`Given::open`] made, once it is closed.
     pub(crate) fn forget_heaps(&self, made_now: &[HeapSpec]) {
         if let Some(places) = &self.places {
             made_now.iter().for_each(|heap| heap.forget(&NameSpace::new(places.clone())));

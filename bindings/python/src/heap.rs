@@ -100,7 +100,8 @@ impl Heap {
     /// gets the key `default`, with which every applet may be granted it.
     ///
     /// With `create=False` only one that there is. With `read_only=True` one that there is, for
-    /// reading: any number of processes at a time, while none has it to write.
+    /// reading: any number of processes at a time, while none has it to write. So it is not with
+    /// `atomic=True`.
     ///
     /// With `portable=True` a new heap is a portable one: it holds references and no pointers, in
     /// types that `Portable` describes, and serves native applets, applets in WebAssembly and
@@ -123,6 +124,11 @@ impl Heap {
         home: Option<PathBuf>,
         pool: Option<PathBuf>,
     ) -> PyResult<Heap> {
+        if read_only && atomic {
+            return Err(PyValueError::new_err(
+                "a heap that is opened for reading has no stores to commit; leave out atomic, or read_only",
+            ));
+        }
         let spec = HeapSpec {
             name: name.to_owned(),
             alias: None,

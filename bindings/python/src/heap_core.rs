@@ -26,6 +26,8 @@ use pyo3::prelude::*;
 use crate::editions::Editions;
 use crate::heap_error::Refusal;
 use crate::process::Maker;
+use crate::signals;
+use crate::turn::wait_while;
 
 /// The documents of an open heap.
 pub(crate) type Lent<'heap> = Documents<RegionBacking, &'heap mut Owned<RegionBacking>>;
@@ -112,19 +114,20 @@ impl Core {
         })
     }
 
-    /// Waits, without the interpreter, until no other thread has a transaction open. To be paired
-    /// with [`Core::end_turn`].
+    /// Waits, without the interpreter, until no other thread has a transaction open, or the handler
+    /// of a signal raises. To be paired with [`Core::end_turn`], unless it fails.
     pub(crate) fn take_turn(&self, py: Python<'_>) -> PyResult<()> {
         self.maker.check(py)?;
-        if !lock(&self.turn).take() {
-            py.detach(|| {
-                let mut turn = lock(&self.turn);
-                while !turn.take() {
-                    turn = self.turned.wait(turn).unwrap_or_else(PoisonError::into_inner);
-                }
-            });
+        if lock(&self.turn).take() {
+            return Ok(());
         }
-        Ok(())
+        signals::wait(py, |goes_on| {
+            let turn = lock(&self.turn);
+            let is_others = Turn::is_of_another;
+            let mut turn = wait_while(&self.turn, &self.turned, turn, None, is_others, goes_on)?;
+            turn.take();
+            Ok(())
+        })
     }
 
     /// As [`Core::take_turn`], ended by itself.
@@ -499,13 +502,17 @@ impl Drop for Core {
 }
 
 impl Turn {
+    /// Whether another thread has it.
+    fn is_of_another(&self) -> bool {
+        self.owner.is_some_and(|owner| owner != std::thread::current().id())
+    }
+
     /// Whether this thread has it now.
     fn take(&mut self) -> bool {
-        let me = std::thread::current().id();
-        if self.owner.is_some_and(|owner| owner != me) {
+        if self.is_of_another() {
             return false;
         }
-        self.owner = Some(me);
+        self.owner = Some(std::thread::current().id());
         self.depth += 1;
         true
     }

@@ -18,9 +18,7 @@ use crate::error::{call_error, cancelled};
 use crate::gate::Gate;
 use crate::process::Maker;
 use crate::stream::Shared;
-
-/// How often a thread that waits for an applet looks for signals.
-pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(100);
+use crate::turn::{NoTurn, Turn, Turns};
 
 /// The applet behind a Python object, shared with the streams of its calls.
 pub(crate) struct Inner {
@@ -38,7 +36,7 @@ pub(crate) struct Inner {
     /// A call was cancelled, and it is not known since whether the applet outlived that.
     was_cancelled: AtomicBool,
     /// One call at a time, with what is remembered of it.
-    turn: Mutex<()>,
+    turns: Turns,
     pub(crate) stream: Mutex<Weak<Shared>>,
 }
 
@@ -74,7 +72,7 @@ impl Inner {
             last_call: Mutex::default(),
             death: Mutex::default(),
             was_cancelled: AtomicBool::new(false),
-            turn: Mutex::default(),
+            turns: Turns::default(),
             stream: Mutex::default(),
         }
     }
@@ -104,11 +102,30 @@ impl Inner {
     }
 
     /// The turn for a call: from here on no other thread's can be confused with it. With what the
-    /// applet died of before.
-    pub(crate) fn turn(&self) -> (MutexGuard<'_, ()>, Option<Arc<AppletError>>) {
-        let turn = lock(&self.turn);
+    /// applet died of before. Waits for other calls no longer than `patience`, and while `goes_on`
+    /// says so.
+    pub(crate) fn turn(
+        &self,
+        patience: Option<Duration>,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<(Turn<'_>, Option<Arc<AppletError>>), NoTurn> {
+        let turn = self.turns.take(patience, goes_on)?;
         let known = lock(&self.death).clone();
-        (turn, known)
+        Ok((turn, known))
+    }
+
+    /// The turn for what takes a moment; `None` while a stream has it, which leaves the applet to
+    /// others between its parts. Waits for a call while `goes_on` says so.
+    pub(crate) fn brief_turn(
+        &self,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Option<Turn<'_>>, NoTurn> {
+        self.turns.take_briefly(goes_on)
+    }
+
+    /// Whether this thread is in a call of the applet, so that it would wait for itself.
+    pub(crate) fn is_calling_here(&self) -> bool {
+        self.turns.is_here()
     }
 
     /// After a call, in its turn: remembers whether it was the applet's last.

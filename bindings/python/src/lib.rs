@@ -40,8 +40,10 @@ mod pool;
 mod process;
 mod recipe;
 mod run;
+mod signals;
 mod stream;
 mod transaction;
+mod turn;
 #[allow(unsafe_code, reason = "hands a heap's memory out by the buffer protocol")]
 mod view;
 

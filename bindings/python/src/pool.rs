@@ -124,7 +124,7 @@ impl Pool {
             let mut notes = Vec::new();
             let command = recipe.command(&mut notes);
             noted.add(notes);
-            Ok(command?.0)
+            command
         };
         let pool = py.detach(|| holdfast_applet::Pool::new(size, reuse, source));
         let warned = warn(py, notes.take());

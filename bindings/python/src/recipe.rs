@@ -10,9 +10,9 @@ use pyo3::exceptions::{PyUserWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::error::{applet_error, region_error};
+use crate::error::{applet_error, extend, region_error};
 use crate::functions::Functions;
-use crate::grants::{Given, HeapSpec, directory, places};
+use crate::grants::{Given, HeapSpec, Opened, directory, places};
 use crate::limits;
 
 /// Bytes of each of an applet's captured outputs.
@@ -89,18 +89,15 @@ impl Recipe {
         begin: impl FnOnce(Command) -> Result<T, Box<AppletError>> + Send,
     ) -> PyResult<T> {
         let mut notes = Vec::new();
-        let opened = py.detach(|| self.command(&mut notes));
+        let opened = py.detach(|| self.given.open(&self.path, &mut notes));
         // Before it starts: a caller for whom a warning is an error has no applet that ran.
         let warned = warn(py, notes);
-        let (command, made_now) = opened.map_err(|error| applet_error(py, &error))?;
+        let opened = opened.map_err(|failure| failure.raise(py))?;
         if let Err(warning) = warned {
-            py.detach(|| {
-                // It holds what is to be removed.
-                drop(command);
-                self.given.forget_heaps(&made_now);
-            });
-            return Err(warning);
+            let unclosed = py.detach(|| self.given.undo(opened));
+            return Err(extend(py, warning, &unclosed));
         }
+        let (command, made_now) = self.prepare(opened);
         let started = py.detach(|| {
             begin(command).inspect_err(|error| {
                 if !error.metrics.heap_dirty || never_ran(error) {
@@ -111,21 +108,32 @@ impl Recipe {
         started.map_err(|error| applet_error(py, &error))
     }
 
-    /// The command, and which of its heaps were made now. What the user should be told is added to
-    /// the notes, also when there is no command.
-    pub(crate) fn command(
-        &self,
-        notes: &mut Vec<String>,
-    ) -> Result<(Command, Vec<HeapSpec>), Box<AppletError>> {
-        let opened = self.given.open(&self.path, notes)?;
-        let mut command = Command::new(&self.path, opened.grants)
+    /// The command for a pool, whose starts have no caller to tell: what the user should be told is
+    /// added to the notes, also when there is no command.
+    pub(crate) fn command(&self, notes: &mut Vec<String>) -> Result<Command, Box<AppletError>> {
+        match self.given.open(&self.path, notes) {
+            Ok(opened) => Ok(self.prepare(opened).0),
+            Err(failure) => {
+                notes.extend(failure.unclosed);
+                Err(failure.error)
+            }
+        }
+    }
+
+    /// The command, and which of its heaps were made now.
+    fn prepare(&self, opened: Opened) -> (Command, Vec<HeapSpec>) {
+        let mut grants = opened.grants;
+        for (name, region) in opened.heaps {
+            grants = grants.heap_as(name, region);
+        }
+        let mut command = Command::new(&self.path, grants)
             .limits(self.limits.clone())
             .strict(self.is_strict)
             .stdio(self.stdio.clone());
         if let Some(file) = opened.examined {
             command = command.examined(file);
         }
-        Ok((command, opened.made_now))
+        (command, opened.made_now)
     }
 }
 

@@ -4,8 +4,10 @@
 //! thread of Python can go on with the stream, and none is tied to it.
 //!
 //! Invariants:
-//! - A cancellation from here meets this stream's call and no later one: the call is marked as over
-//!   before its turn ends, and cancelled only under that mark's lock.
+//! - A cancellation from here meets this stream's call and no other one: the call is marked as
+//!   under way once it has the turn, and as over before the turn ends, and is cancelled only in
+//!   between, under that mark's lock. A stream that is closed before its call has the turn makes
+//!   none.
 //! - When `close` returns, the call is over. A native applet learns at once that the caller does
 //!   not want the rest; one in WebAssembly, which a cancellation ends, finds out when it sends
 //!   more, and is cancelled only if it has not ended the call by itself after the limit `grace`.
@@ -21,9 +23,10 @@ use holdfast_applet::{AppletError, Call, CallError, SharedBuffer};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::error::{Class, raise};
-use crate::inner::{Held, Inner, SIGNALS_EVERY, lock};
+use crate::error::{Class, no_turn, raise};
+use crate::inner::{Held, Inner, lock};
 use crate::process::Maker;
+use crate::turn::{NoTurn, SIGNALS_EVERY, Turn};
 
 /// Parts that wait to be taken.
 const PARTS_AHEAD: usize = 1;
@@ -39,8 +42,7 @@ pub(crate) struct Stream {
 
 /// What the thread that has the call and those that use the stream share.
 pub(crate) struct Shared {
-    /// The call is over, so it must not be cancelled any more.
-    is_over: Mutex<bool>,
+    stage: Mutex<Stage>,
     over: Condvar,
     /// Another part is not wanted.
     is_closing: AtomicBool,
@@ -50,9 +52,21 @@ pub(crate) struct Shared {
     user: Mutex<Option<ThreadId>>,
 }
 
+/// How far the call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It waits for its turn: what is under way is another call.
+    Waiting,
+    /// It has the turn, and may be cancelled.
+    UnderWay,
+    /// It must not be cancelled any more.
+    Over,
+}
+
 /// What the thread hands over; first, once, whether the call was begun.
 enum Part {
     Begun,
+    NotMade(NoTurn),
     Bytes(Vec<u8>),
     /// With what the applet had died of before.
     Failed(CallError, Option<Arc<AppletError>>),
@@ -70,7 +84,7 @@ impl Stream {
     ) -> PyResult<Stream> {
         let (sender, parts) = sync_channel(PARTS_AHEAD);
         let shared = Arc::new(Shared {
-            is_over: Mutex::new(false),
+            stage: Mutex::new(Stage::Waiting),
             over: Condvar::new(),
             is_closing: AtomicBool::new(false),
             parts: Mutex::new(Some(parts)),
@@ -87,7 +101,7 @@ impl Stream {
                 if let Some(limit) = time_limit {
                     call = call.time_limit(limit);
                 }
-                worker.run(call);
+                worker.run(call, time_limit);
             })?;
         *lock(&shared.thread) = Some(thread);
         // From here on: where there is no thread there is no call of its own to cancel.
@@ -95,6 +109,7 @@ impl Stream {
             Stream { shared: Some(shared.clone()), inner: Some(inner.clone()), maker: inner.maker };
         match shared.next(py)? {
             Some(Part::Begun) => Ok(stream),
+            Some(Part::NotMade(why)) => Err(no_turn(py, why)),
             Some(Part::Failed(error, known)) => Err(inner.failure(py, &error, known.as_ref())),
             _ => Err(raise(py, Class::Closed, "the applet is closed; start another one", ())),
         }
@@ -169,7 +184,7 @@ impl Shared {
     /// Whether a call by this thread would wait for this thread: it used the stream last, and the
     /// call goes on.
     pub(crate) fn is_open_here(&self) -> bool {
-        !*lock(&self.is_over) && *lock(&self.user) == Some(thread::current().id())
+        *lock(&self.stage) != Stage::Over && *lock(&self.user) == Some(thread::current().id())
     }
 
     /// The next part; what a signal's handler raised meanwhile, when the stream is as before.
@@ -215,19 +230,29 @@ impl Shared {
         let _ = thread.map(JoinHandle::join);
     }
 
-    /// Cancels the call, unless it is over by then.
+    /// Cancels the call if it is under way then.
     fn cancel(&self, inner: &Inner, patience: Duration) {
-        let waited =
-            self.over.wait_timeout_while(lock(&self.is_over), patience, |is_over| !*is_over);
-        let (is_over, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if !*is_over {
+        let is_going_on = |stage: &mut Stage| *stage != Stage::Over;
+        let waited = self.over.wait_timeout_while(lock(&self.stage), patience, is_going_on);
+        let (stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *stage == Stage::UnderWay {
             inner.cancel();
         }
     }
 
+    /// The call has the turn; whether it is still wanted.
+    fn begin(&self) -> bool {
+        let mut stage = lock(&self.stage);
+        let is_wanted = !self.is_closing.load(Ordering::SeqCst);
+        if is_wanted {
+            *stage = Stage::UnderWay;
+        }
+        is_wanted
+    }
+
     /// The call is over.
     fn end(&self) {
-        *lock(&self.is_over) = true;
+        *lock(&self.stage) = Stage::Over;
         self.over.notify_all();
     }
 }
@@ -240,31 +265,44 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(self, call: Call<'_>) {
-        // Its receiver is gone when sending fails.
+    /// `patience` is how long it waits for other calls.
+    fn run(self, call: Call<'_>, patience: Option<Duration>) {
         let last = match self.inner.gate.enter() {
             None => Some(Part::Closed),
-            Some(applet) => {
-                let (turn, known) = self.inner.turn();
-                let error = self.hand_over(&applet, call);
-                self.shared.end();
-                self.inner.settle(&applet, error.as_ref());
-                drop(turn);
-                error.map(|error| Part::Failed(error, known))
-            }
+            Some(applet) => self.make(&applet, call, patience),
         };
         self.shared.end();
+        // Its receiver is gone when sending fails.
         if let Some(last) = last {
             let _ = self.sender.send(last);
         }
     }
 
+    /// Makes the call, when its turn comes; what is to be handed over last.
+    fn make(&self, applet: &Held, call: Call<'_>, patience: Option<Duration>) -> Option<Part> {
+        let is_wanted = || !self.shared.is_closing.load(Ordering::SeqCst);
+        let (turn, known) = match self.inner.turn(patience, is_wanted) {
+            Ok(taken) => taken,
+            Err(why) => return Some(Part::NotMade(why)),
+        };
+        if !self.shared.begin() {
+            return Some(Part::NotMade(NoTurn::GivenUp));
+        }
+        let error = self.hand_over(applet, call, &turn);
+        self.shared.end();
+        self.inner.settle(applet, error.as_ref());
+        drop(turn);
+        error.map(|error| Part::Failed(error, known))
+    }
+
     /// Hands all parts over; why there are no more, when that is not the end of the result.
-    fn hand_over(&self, applet: &Held, call: Call<'_>) -> Option<CallError> {
+    fn hand_over(&self, applet: &Held, call: Call<'_>, turn: &Turn<'_>) -> Option<CallError> {
         let mut stream = match applet.stream(call) {
             Ok(stream) => stream,
             Err(error) => return Some(error),
         };
+        // It waits until parts are taken, for as long as Python likes.
+        turn.lend();
         let mut is_wanted = self.sender.send(Part::Begun).is_ok();
         while is_wanted {
             match stream.next() {

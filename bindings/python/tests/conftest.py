@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,29 @@ def program(name: str, kind: str) -> Path:
 def number(value: int) -> bytes:
     """As the applet `trial` takes and gives numbers."""
     return struct.pack("<Q", value)
+
+
+@contextmanager
+def call_under_way(start: Start) -> Iterator[holdfast.Applet]:
+    """An applet that another thread calls meanwhile; that call ends with its result."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def wait(data: bytes) -> bytes:
+        reached.set()
+        assert go_on.wait(60)
+        return data
+
+    applet = start(functions={"wait": wait})
+    results: list[bytes] = []
+    thread = threading.Thread(target=lambda: results.append(applet.call("ask_host", b"wait\0done")))
+    thread.start()
+    try:
+        assert reached.wait(20)
+        yield applet
+    finally:
+        go_on.set()
+        thread.join(20)
+    assert results == [b"done"]
 
 
 @pytest.fixture(params=["native", "wasm"])

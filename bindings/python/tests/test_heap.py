@@ -464,6 +464,8 @@ def test_names_keys_and_sizes_are_checked(start: Start, places: Places) -> None:
         holdfast.Heap("other", limit="much", **places)
     with pytest.raises(ValueError, match="name"):
         start(heap="no/heap")
+    with pytest.raises(ValueError, match="leave out atomic"):
+        holdfast.Heap("state", atomic=True, read_only=True, **places)
 
 
 # Guarantee: programs/python-leaks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import warnings
 from pathlib import Path
@@ -99,6 +100,29 @@ def test_a_warning_that_is_an_error_starts_nothing(tmp_path: Path, kind: str, pl
     assert not (places["pool"] / "fresh.image").exists()
     with holdfast.Applet(one, heap="book", **places) as applet:
         applet.call("add", b"book")
+
+
+def test_a_heap_that_cannot_be_closed_again_is_told(
+    tmp_path: Path, kind: str, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with holdfast.Heap("book", **places):
+        pass
+    [image] = places["pool"].rglob("book.image")
+
+    def cut_off(message: Warning | str, *_: Any) -> None:
+        os.truncate(image, 0)
+        raise UserWarning(str(message))
+
+    with warnings.catch_warnings(), monkeypatch.context() as patch:
+        warnings.simplefilter("always")
+        patch.setattr(warnings, "showwarning", cut_off)
+        with pytest.raises(UserWarning, match=NOTE) as raised:
+            holdfast.Applet(version(tmp_path, kind, 1), heap=["book", "fresh"], **places)
+    text = str(raised.value)
+    assert "; the heap book could not be closed in order: " in text
+    # The other one was closed all the same, and removed.
+    assert "the heap fresh" not in text
+    assert not list(places["pool"].rglob("fresh.image"))
 
 
 def test_compartments_take_no_applet_s_key(tmp_path: Path, kind: str, places: Places) -> None:

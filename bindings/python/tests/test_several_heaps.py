@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import Any
 
 import holdfast
@@ -15,6 +16,15 @@ Places = dict[str, Any]
 def look(applet: holdfast.Applet, name: str) -> int:
     """How many entries the ledger in a heap has."""
     return int(struct.unpack("<Q", applet.call("look", name.encode()))[0])
+
+
+def closed_in_order(places: Places, heap: str) -> bool:
+    """Whether the header of the heap's image says so: the slot of the two that is newer (docs/format.md)."""
+    [image] = Path(places["pool"]).rglob(f"{heap}.image")
+    with image.open("rb") as file:
+        slots = [file.read(4096), file.read(4096)]
+    newer = max(slots, key=lambda slot: int(struct.unpack_from("<Q", slot, 16)[0]))
+    return int(struct.unpack_from("<I", newer, 72)[0]) == 0
 
 
 def test_each_heap_has_its_name(start: Start) -> None:
@@ -67,6 +77,51 @@ def test_impossible_grants_leave_nothing(start: Start, places: Places) -> None:
             start("ledgers", heap=heap)
     with pytest.raises(holdfast.HeapNotFound):
         holdfast.Heap("new", create=False, **places)
+
+
+def test_arguments_that_would_be_ignored_are_refused(start: Start, kind: str, places: Places) -> None:
+    wrongs: list[tuple[dict[str, Any], str]] = [
+        ({"compartment": "w"}, "leave out read_only, or compartment"),
+        ({"compartment": "w-{}"}, "leave out read_only, or compartment"),
+        ({"reserve": "8MiB"}, "leave out reserve, or read_only"),
+        ({"atomic": True}, "leave out atomic, or read_only"),
+    ]
+    for wrong, words in wrongs:
+        grant = holdfast.HeapGrant("dict", read_only=True, **wrong)
+        with pytest.raises(ValueError, match=words):
+            start("ledgers", heap=["new", grant])
+        with pytest.raises(ValueError, match=words):
+            holdfast.Pool(program("ledgers", kind), heap=grant, **places)
+    of_the_host = [holdfast.HeapGrant("new", compartment="w"), holdfast.HeapGrant("dict", key="mine")]
+    for heap, words in [(None, 'pass heap="NAME"'), ([], 'pass heap="NAME"'), (of_the_host, "leave out app")]:
+        with pytest.raises(ValueError, match=words):
+            start("ledgers", heap=heap, app="https://example.org")
+    for name in ("new", "dict"):
+        with pytest.raises(holdfast.HeapNotFound):
+            holdfast.Heap(name, create=False, **places)
+    # It says whose one of them is.
+    start("ledgers", heap=["new", holdfast.HeapGrant("dict", key="mine")], app="https://example.org")
+
+
+def test_a_start_that_is_refused_closes_the_heaps_before(start: Start, places: Places) -> None:
+    for name in ("first", "second"):
+        start("ledgers", heap=name).close()
+    with start("ledgers", heap="second"):
+        assert not closed_in_order(places, "second")
+        large = holdfast.HeapGrant("first", reserve="8MiB")
+        with pytest.raises(holdfast.HeapHeld, match="second"):
+            start("ledgers", heap=[large, "made", "second"])
+    # It was closed with the room that was made in it, and what was made now is removed.
+    assert closed_in_order(places, "first")
+    with holdfast.Heap("first", create=False, **places) as heap:
+        assert heap.backed_bytes >= 8 << 20
+    # The one that cannot be had so is closed, too.
+    for name in ("first", "made"):
+        with pytest.raises(holdfast.HeapError):
+            start("ledgers", heap=holdfast.HeapGrant(name, reserve="1TiB"))
+    assert closed_in_order(places, "first")
+    with pytest.raises(holdfast.HeapNotFound):
+        holdfast.Heap("made", create=False, **places)
 
 
 def test_death_names_the_heap_that_was_rolled_back(start: Start) -> None:

@@ -6,11 +6,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import holdfast
 import pytest
+from conftest import Start, call_under_way
 
 
 @contextmanager
@@ -57,6 +60,117 @@ def test_an_interrupt_reaches_who_waits_for_a_part(trial: holdfast.Applet) -> No
     if not trial.alive:
         trial.respawn()
     assert trial.call("echo", b"it goes on") == b"it goes on"
+
+
+# Guarantee: applets/interruptible
+# Guarantee: programs/python-cancel
+def test_an_interrupt_reaches_who_waits_for_another_call(start: Start) -> None:
+    with call_under_way(start) as applet:
+        uses: list[Callable[[], object]] = [
+            lambda: applet.call("echo"),
+            lambda: applet.stream("echo"),
+            lambda: applet.buffer(1),
+            applet.metrics,
+            applet.respawn,
+            applet.close,
+        ]
+        for use in uses:
+            with interrupted():
+                use()
+            # Also one that was being closed is as before.
+            assert not applet.closed
+    # The other call was left alone.
+    assert applet.alive
+    assert applet.call("echo", b"it goes on") == b"it goes on"
+
+
+def test_an_interrupt_reaches_who_waits_for_a_transaction(places: dict[str, Any]) -> None:
+    heap = holdfast.Heap("state", **places)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with heap.transaction():
+            begun.set()
+            assert go_on.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert begun.wait(20)
+        uses: list[Callable[[], object]] = [
+            lambda: heap.create("a", 8),
+            lambda: "a" in heap,
+            heap.transaction().__enter__,
+            heap.commit,
+            heap.close,
+        ]
+        for use in uses:
+            with interrupted():
+                use()
+    finally:
+        go_on.set()
+        thread.join(20)
+    # None of them was done, and none has the turn.
+    assert list(heap) == []
+    other = threading.Thread(target=lambda: heap.create("b", 8).release())
+    other.start()
+    other.join(20)
+    assert list(heap) == ["b"]
+    heap.close()
+
+
+# Guarantee: programs/python-calls
+def test_a_handler_does_not_wait_for_the_call_that_it_interrupts(trial: holdfast.Applet) -> None:
+    refused: list[str] = []
+    uses: list[Callable[[], object]] = [
+        lambda: trial.call("echo"),
+        lambda: trial.stream("echo"),
+        lambda: trial.buffer(1),
+        trial.metrics,
+        trial.respawn,
+        trial.close,
+    ]
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        for use in uses:
+            with pytest.raises(holdfast.CallError) as raised:
+                use()
+            refused.append(str(raised.value))
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        with pytest.raises(holdfast.AppletTimeout):
+            trial.call("spin", timeout=0.6)
+        timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(refused) == len(uses)
+    assert all("a signal interrupted" in text for text in refused)
+
+
+# Guarantee: programs/python-calls
+def test_a_handler_does_not_close_what_its_thread_waits_for(start: Start) -> None:
+    refused: list[str] = []
+    with call_under_way(start) as applet:
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            with pytest.raises(holdfast.CallError) as raised:
+                applet.close()
+            refused.append(str(raised.value))
+
+        before = signal.signal(signal.SIGUSR1, handle)
+        try:
+            timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
+            timer.start()
+            with pytest.raises(holdfast.AppletBusy):
+                applet.call("echo", timeout=1.5)
+            timer.join()
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+    assert len(refused) == 1 and "a signal interrupted" in refused[0]
+    assert applet.call("echo", b"it goes on") == b"it goes on"
 
 
 def test_a_signal_whose_handler_returns_changes_nothing(trial: holdfast.Applet) -> None:

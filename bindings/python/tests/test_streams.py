@@ -120,6 +120,16 @@ def test_another_thread_waits_for_a_stream(trial: holdfast.Applet) -> None:
     assert results == [b"after"]
 
 
+def test_another_thread_learns_the_costs_between_parts(trial: holdfast.Applet) -> None:
+    with trial.stream("parts", number(1000)) as stream:
+        next(stream)
+        found: list[int] = []
+        thread = threading.Thread(target=lambda: found.append(trial.metrics().calls))
+        thread.start()
+        thread.join(20)
+        assert len(found) == 1
+
+
 def test_any_thread_may_go_on_with_a_stream(trial: holdfast.Applet) -> None:
     stream = trial.stream("parts", number(200))
     found: list[bytes] = []

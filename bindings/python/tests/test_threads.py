@@ -17,7 +17,7 @@ from typing import Any
 
 import holdfast
 import pytest
-from conftest import Start, number, program
+from conftest import Start, call_under_way, number, program
 
 
 # Guarantee: programs/python-threads
@@ -90,6 +90,37 @@ def test_closing_waits_for_a_call_and_cancel_ends_it(start: Start) -> None:
     closer.join(10)
     assert isinstance(outcome[0], holdfast.Cancelled)
     assert applet.closed
+
+
+# Guarantee: programs/python-threads
+def test_a_call_waits_for_others_no_longer_than_its_timeout(start: Start) -> None:
+    with call_under_way(start) as applet:
+        uses: list[Callable[[], object]] = [
+            lambda: applet.call("echo", timeout=0.3),
+            lambda: applet.stream("echo", timeout=0.3),
+        ]
+        for use in uses:
+            began = time.monotonic()
+            with pytest.raises(holdfast.AppletBusy, match="another thread's call") as raised:
+                use()
+            assert 0.3 <= time.monotonic() - began < 10
+            assert isinstance(raised.value, TimeoutError)
+            assert raised.value.limit_seconds == pytest.approx(0.3)
+    # The other call was left alone, and the applet serves on.
+    assert applet.call("echo", b"on", timeout=20) == b"on"
+    assert list(applet.stream("echo", b"on", timeout=20)) == [b"on"]
+
+
+# Guarantee: programs/python-threads
+def test_a_call_that_waits_gets_its_turn(start: Start) -> None:
+    results: list[bytes] = []
+    with call_under_way(start) as applet:
+        thread = threading.Thread(target=lambda: results.append(applet.call("echo", b"next", timeout=60)))
+        thread.start()
+        time.sleep(0.3)
+        assert not results
+    thread.join(20)
+    assert results == [b"next"]
 
 
 def descriptors() -> int:

@@ -18,6 +18,7 @@
 from ._aio import AsyncApplet
 from ._document import Document
 from ._errors import (
+    AppletBusy,
     AppletCrashed,
     AppletError,
     AppletGone,
@@ -61,6 +62,7 @@ from ._types import CallMetrics, DirGrant, HeapGrant, HostFunction, Limits, Metr
 
 __all__ = [
     "Applet",
+    "AppletBusy",
     "AppletCrashed",
     "AppletError",
     "AppletGone",

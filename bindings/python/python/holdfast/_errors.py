@@ -199,6 +199,17 @@ class CallError(HoldfastError):
     """A call without a result. Unless the class says otherwise, the applet serves on."""
 
 
+class AppletBusy(CallError, TimeoutError):
+    """Other threads' calls of the applet took longer than the call's `timeout`, so it was not made."""
+
+    #: The `timeout`.
+    limit_seconds: float | None
+
+    def __init__(self, message: str = "", *, limit_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.limit_seconds = limit_seconds
+
+
 class CallFailed(CallError):
     """The function failed."""
 

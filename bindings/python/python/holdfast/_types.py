@@ -137,7 +137,8 @@ class HeapGrant:
     quota: Size = dataclasses.field(default="8MiB", kw_only=True)
     #: Whether the applet's stores count only together, when a call returns, instead of at once.
     atomic: bool = dataclasses.field(default=False, kw_only=True)
-    #: Whether the applet may only read it, whatever the key allows: any number of applets share it then.
+    #: Whether the applet may only read it, whatever the key allows: any number of applets share it then. Not with
+    #: `compartment`, `compartments`, `atomic` and `reserve`, which are about heaps that it may write to.
     read_only: bool = dataclasses.field(default=False, kw_only=True)
     #: How much of it is allocated at least before the applet starts, so that it need not ask for it bit by bit.
     reserve: Size = dataclasses.field(default=0, kw_only=True)

@@ -1,0 +1,36 @@
+//! Signals of Python (Ctrl-C) while a thread waits without the interpreter, which would run their
+//! handlers.
+//!
+//! Invariant: a handler runs with no lock held, and what it raises ends the wait.
+#![forbid(unsafe_code)]
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+
+use crate::error::no_turn;
+use crate::turn::NoTurn;
+
+/// Does work that waits for other threads, without the interpreter. The work asks its argument
+/// whether to wait on. Once the handler of a signal has raised, the answer is no, and that is
+/// raised here.
+pub(crate) fn wait<R: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> Result<R, NoTurn> + Send,
+) -> PyResult<R> {
+    let raised = Mutex::new(None);
+    let done = py.detach(|| work(&|| handle(&raised)));
+    if let Some(error) = raised.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    done.map_err(|why| no_turn(py, why))
+}
+
+/// Has the interpreter run the handlers of signals on this thread, which it does only when it is
+/// asked to. What one raises is kept; says whether none did.
+pub(crate) fn handle(raised: &Mutex<Option<PyErr>>) -> bool {
+    let checked = Python::try_attach(|py| py.check_signals());
+    let Some(Err(error)) = checked else { return true };
+    raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    false
+}
