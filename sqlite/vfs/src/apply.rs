@@ -77,7 +77,7 @@ pub(crate) fn write_stand_in(base: &dyn Base, stamp: Stamp) -> Result<()> {
     let mut stand_in = [0; mark::STAND_IN_BYTES as usize];
     mark::put(&mut stand_in, stamp);
     base.write(0, &stand_in)?;
-    base.truncate(mark::STAND_IN_BYTES)
+    base.cut_to(mark::STAND_IN_BYTES)
 }
 
 /// Puts the mark back into a complete file from which it was taken, or was to be, and has it

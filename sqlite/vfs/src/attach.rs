@@ -339,19 +339,31 @@ impl Pool {
     /// Leaves the image; the last process brings everything to the database file and removes it.
     /// What has no name any more is returned, and freed when that is dropped.
     pub(crate) fn detach(self) -> Result<Removed> {
-        let (is_removed, log) = self.leave()?;
+        self.detach_from(false)
+    }
+
+    /// The same for one who has attached to a file whose gate is still held.
+    pub(crate) fn detach_behind_gate(self) -> Result<Removed> {
+        self.detach_from(true)
+    }
+
+    fn detach_from(self, is_behind_gate: bool) -> Result<Removed> {
+        let (is_removed, log) = self.leave(is_behind_gate)?;
         Ok(Removed { image: is_removed.then_some(self.image), log })
     }
 
     /// Whether the image has no name any more; and the log, if it has none.
-    fn leave(&self) -> Result<(bool, Option<Log>)> {
+    fn leave(&self, is_behind_gate: bool) -> Result<(bool, Option<Log>)> {
         if !self.is_ours() {
             return Ok((false, None));
         }
         // Not behind the gate: who waits for the log may have to take over from a dead process.
         self.flush_for_others();
-        let _gate =
-            self.enter_gate().ok_or_else(|| SqliteError::Busy { path: self.database.clone() })?;
+        let busy = || SqliteError::Busy { path: self.database.clone() };
+        let _gate = match is_behind_gate {
+            true => None,
+            false => Some(self.enter_gate().ok_or_else(busy)?),
+        };
         self.image.locks().entry(self.number).clear();
         let others = self.has_others();
         if others.map_err(SqliteError::io("probe", self.image.path()))? || self.is_poisoned() {

@@ -10,6 +10,8 @@ use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use holdfast_sys::file::{length, open_regular};
 use holdfast_sys::lease::{Lease, is_taken, take};
@@ -25,6 +27,10 @@ pub(crate) trait Base: Send + Sync + std::fmt::Debug {
     fn write(&self, offset: u64, source: &[u8]) -> Result<()>;
     fn size(&self) -> Result<u64>;
     fn truncate(&self, size: u64) -> Result<()>;
+    /// The same for a file whose size says what it is: exactly, also where it grows in steps.
+    fn cut_to(&self, size: u64) -> Result<()> {
+        self.truncate(size)
+    }
     fn sync(&self) -> Result<()>;
     /// Keeps all other programs out, our own connections in this process included; `Busy` when one
     /// is in the way.
@@ -70,6 +76,8 @@ const HOST_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct HostFile {
     pub(crate) file: *mut RawFile,
     path: PathBuf,
+    /// It grows in steps of so many bytes, if they are more than 0. Relaxed: a wish.
+    step: AtomicI32,
 }
 
 // SAFETY: the unix VFS reads and writes with positions, and locks under its own mutex; everything
@@ -80,7 +88,7 @@ unsafe impl Sync for HostFile {}
 
 impl HostFile {
     pub(crate) fn new(file: *mut RawFile, path: &Path) -> HostFile {
-        HostFile { file, path: path.to_owned() }
+        HostFile { file, path: path.to_owned(), step: AtomicI32::new(0) }
     }
 
     pub(crate) fn methods(&self) -> &IoMethods {
@@ -150,6 +158,10 @@ impl HostFile {
         }
     }
 
+    fn set_step(&self, mut bytes: c_int) {
+        self.control(ffi::FCNTL_CHUNK_SIZE, (&raw mut bytes).cast());
+    }
+
     fn missing(&self) -> SqliteError {
         SqliteError::Base { step: "use", path: self.path.clone(), code: ffi::IOERR }
     }
@@ -194,6 +206,19 @@ impl Base for HostFile {
         self.check("shorten", unsafe { truncate(self.file, size as i64) })
     }
 
+    fn cut_to(&self, size: u64) -> Result<()> {
+        // SQLite's unix VFS makes whole steps of a size.
+        let step = self.step.load(Relaxed);
+        if step > 0 {
+            self.set_step(0);
+        }
+        let cut = self.truncate(size);
+        if step > 0 {
+            self.set_step(step);
+        }
+        cut
+    }
+
     fn sync(&self) -> Result<()> {
         let sync = self.methods().sync.ok_or_else(|| self.missing())?;
         // SAFETY: the file is open.
@@ -214,8 +239,9 @@ impl Base for HostFile {
         self.unlock_to(ffi::LOCK_NONE)
     }
 
-    fn grow_by(&self, mut bytes: c_int) {
-        self.control(ffi::FCNTL_CHUNK_SIZE, (&raw mut bytes).cast());
+    fn grow_by(&self, bytes: c_int) {
+        self.step.store(bytes, Relaxed);
+        self.set_step(bytes);
     }
 
     fn grow_to(&self, bytes: u64) {

@@ -86,9 +86,10 @@ pub(crate) fn report(error: &SqliteError) -> Code {
     code
 }
 
-/// SQLite takes a full disk and an error of the disk for a failed commit. With any other code, as
-/// BUSY, it would try again what it holds for done, or go on as if nothing was to be rolled back.
-fn code_of_commit(code: Code) -> Code {
+/// SQLite takes a full disk and an error of the disk for a failed commit, or write, and drops what
+/// it has in its cache. With any other code, as BUSY, it would try again what it holds for done, or
+/// go on as if nothing was to be rolled back.
+pub(crate) fn code_of_change(code: Code) -> Code {
     match code & 0xff {
         ffi::FULL | ffi::IOERR => code,
         _ => ffi::IOERR,
@@ -254,7 +255,7 @@ impl Connection {
         while !rest.is_empty() {
             let (block, within) = ((at / BLOCK_BYTES as u64) as u32, at as usize % BLOCK_BYTES);
             let bytes = rest.len().min(BLOCK_BYTES - within);
-            self.write_block(block, within, &rest[..bytes])?;
+            self.write_block(block, within, &rest[..bytes]).map_err(code_of_change)?;
             (rest, at) = (&rest[bytes..], at + bytes as u64);
             // At once: a block that follows may have this one written to the file, which takes what
             // is within the size.
@@ -329,7 +330,7 @@ impl Connection {
             self.is_dropped = false;
             return Ok(());
         }
-        self.settle()?;
+        self.settle().map_err(code_of_change)?;
         self.base.sync().map_err(|error| report(&error))
     }
 
@@ -370,7 +371,7 @@ impl Connection {
             return Err(ffi::FULL);
         }
         if self.is_direct {
-            return self.end_direct(true).map_err(code_of_commit);
+            return self.end_direct(true).map_err(code_of_change);
         }
         let size = self.size()?;
         if self.shadows.is_empty() && size == self.pool.size() {
@@ -384,7 +385,7 @@ impl Connection {
             Ok(blocks) => pool.charge(&mut self.owed, blocks),
             Err(error) => {
                 self.roll_back()?;
-                return Err(code_of_commit(report(&error)));
+                return Err(code_of_change(report(&error)));
             }
         }
         self.shadows.clear();
@@ -411,20 +412,20 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether there is a journal to roll back.
+    /// Whether there is a journal to roll back. One that cannot be looked at is an error.
     #[inline]
-    pub(crate) fn has_disk_journal(&self) -> bool {
+    pub(crate) fn has_disk_journal(&self) -> Result<bool, SqliteError> {
         if !self.is_hot() {
-            return stub::journal_path(&self.database).exists();
+            return stub::has_journal(&self.database);
         }
         let mode = self.pool.image.mode();
         if !mode.may_have_journal() {
-            return false;
+            return Ok(false);
         }
-        let exists = stub::journal_path(&self.database).exists();
+        let exists = stub::has_journal(&self.database)?;
         if !exists {
             mode.note_journal(false);
         }
-        exists
+        Ok(exists)
     }
 }

@@ -218,11 +218,13 @@ impl Databases {
     ) -> Result<()> {
         let base = Box::new(OwnFile::open(path)?);
         let pool = attach_file(&self.places, (file, image), (path, identity), base, None)?;
-        drop(pool.detach()?);
+        drop(pool.detach_behind_gate()?);
         let is_marked = read_mark(&OwnFile::open(path)?)?.0.is_some();
-        let journal = stub::journal_path(path);
-        match is_marked && journal.exists() {
-            true => Err(SqliteError::JournalLeft { database: path.to_owned(), journal }),
+        match is_marked && stub::has_journal(path)? {
+            true => {
+                let journal = stub::journal_path(path);
+                Err(SqliteError::JournalLeft { database: path.to_owned(), journal })
+            }
             false => Ok(()),
         }
     }

@@ -5,7 +5,9 @@
 //! Invariants:
 //! - All that was committed before is in the database file, durable, before the first page of such
 //!   a transaction goes there.
-//! - What undoes a page is durable before the page is written.
+//! - What undoes a page is durable before the page is written, and goes durably, after the page is
+//!   durable: a journal that came back with a power cut would undo what is committed after it.
+//! - The journal is beside the file that it is of, under the name by which that was opened.
 //! - The image says that there may be a journal on the disk before there is one.
 //! - A direct transaction that dies leaves its journal, and `direct` in the image says that nothing
 //!   in the pool counts.
@@ -16,11 +18,12 @@ use std::sync::Arc;
 
 use crate::apply::write_stand_in;
 use crate::base::{Base, database_size};
-use crate::connection::{Code, Connection, report};
+use crate::connection::{Code, Connection, code_of_change, report};
 use crate::error::SqliteError;
 use crate::ffi;
 use crate::host;
 use crate::image::{BLOCK_BYTES, BadLink};
+use crate::journal;
 use crate::mark::{self, Stamp};
 use crate::pool::Pool;
 use crate::stub;
@@ -72,12 +75,13 @@ impl Connection {
     fn begin_direct(&mut self) -> Result<(), SqliteError> {
         let (pool, path) = (Arc::clone(&self.pool), stub::journal_path(&self.database));
         let (image, mode) = (&pool.image, pool.image.mode());
+        pool.check_database_name()?;
         pool.checkpoint()?;
         // Known first: a journal that no process knew of would undo what is committed after it.
         mode.note_journal(true);
         image.write_back_header();
         if let Err(source) = self.journal.spill(&path, &self.database) {
-            let _ = std::fs::remove_file(&path);
+            let _ = journal::remove(&path);
             return Err(SqliteError::Io { step: "write", path, source });
         }
         mode.begin_direct();
@@ -106,6 +110,16 @@ impl Connection {
             return Ok(());
         }
         self.write_out().map_err(|error| report(&error))
+    }
+
+    /// Before SQLite gives the journal up: what that would undo is durable, also where SQLite waits
+    /// for no disk (`PRAGMA synchronous = OFF`).
+    pub(crate) fn settle_durably(&mut self) -> Result<(), Code> {
+        if !self.is_direct {
+            return Ok(());
+        }
+        self.settle().map_err(code_of_change)?;
+        self.base.sync().map_err(|error| report(&error))
     }
 
     /// See [`Connection::settle`]. What undoes it is durable first.
@@ -162,22 +176,24 @@ impl Connection {
         self.pending_size = None;
         let (commits, mode) = (self.pool.image.commits(), self.pool.image.mode());
         let path = stub::journal_path(&self.database);
-        if is_commit && self.journal.is_on_disk() {
-            // In SQLite's exclusive mode the journal stays open, and is settled by clearing its
-            // first bytes.
-            let removed = std::fs::remove_file(&path).or_else(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => Ok(()),
-                _ => Err(error),
-            });
-            removed.map_err(SqliteError::io("remove", &path)).map_err(|error| report(&error))?;
-            self.journal.clear();
+        if self.journal.is_on_disk() && (is_commit || self.journal.is_settled()) {
+            // In SQLite's exclusive mode, and in some journal modes, the journal stays open, and is
+            // settled by clearing its first bytes.
+            let removed = self.journal.discard(&path);
+            if let Err(error) = removed.map_err(SqliteError::io("remove", &path)) {
+                let code = report(&error);
+                if is_commit {
+                    return Err(code);
+                }
+            }
         }
         let size = database_size(&self.base).map_err(|error| report(&error))?;
         let transaction = commits.newest_for_writer() + 1;
         commits.set_size(transaction, size);
         let commit = self.pool.lock_commit();
         commits.publish_applied(transaction);
-        mode.note_journal(path.exists());
+        // One that cannot be looked at may be there, and is looked for again.
+        mode.note_journal(stub::has_journal(&self.database).unwrap_or(true));
         mode.end_direct();
         self.pool.image.write_back_header();
         drop(commit);

@@ -146,8 +146,9 @@ impl Pool {
             at_rest::release(&self.database, base);
             return Ok(());
         }
-        let has_journal = self.image.mode().may_have_journal();
-        if has_journal && stub::journal_path(&self.database).exists() || !self.lock_shared() {
+        let has_journal =
+            self.image.mode().may_have_journal() && stub::has_journal(&self.database)?;
+        if has_journal || !self.lock_shared() {
             return Err(SqliteError::Busy { path: self.database.clone() });
         }
         let closed = self.close_door(id);
@@ -261,7 +262,7 @@ impl Connection {
     /// For one with SHARED or more in the pool, who has as much at SQLite afterwards, and nothing
     /// in the pool.
     fn try_to_leave(&mut self) -> Result<()> {
-        if !self.pool.is_ours() || self.has_disk_journal() {
+        if !self.pool.is_ours() || self.has_disk_journal()? {
             // A journal that is to be rolled back is rolled back first.
             return Err(SqliteError::Busy { path: self.database.clone() });
         }

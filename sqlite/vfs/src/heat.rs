@@ -128,7 +128,7 @@ impl Pool {
     /// database open.
     /// Its log, which has no name any more, is returned.
     pub(crate) fn cool(&self) -> Result<Option<Log>> {
-        if self.image.mode().may_have_journal() && stub::journal_path(&self.database).exists() {
+        if self.image.mode().may_have_journal() && stub::has_journal(&self.database)? {
             // A journal of a transaction that outgrew the pool: a process that opens the database
             // next rolls it back.
             return Ok(None);
@@ -195,7 +195,8 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{attached, first_page};
+    use crate::image::WriterId;
+    use crate::testing::{attached, first_page, hot};
 
     /// A database of one page, or of none, whose process died, or failed, before it said that the
     /// database is hot.
@@ -223,5 +224,27 @@ mod tests {
             let refused = pool.heat(pool.base());
             assert!(matches!(refused, Err(SqliteError::Replaced { .. })), "{refused:?}");
         }
+    }
+
+    /// A journal that cannot be looked at may be one to roll back: the database does not leave the
+    /// pool beside it.
+    ///
+    /// Guarantee: sqlite/outgrown-pool
+    #[test]
+    fn database_stays_in_the_pool_beside_a_hidden_journal() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = hot(folder.path(), 3);
+        let journal = stub::journal_path(&pool.database);
+        // It leads to itself: nobody can look at it.
+        std::os::unix::fs::symlink(&journal, &journal).unwrap();
+        pool.image.mode().note_journal(true);
+        let is_told = |refused| matches!(refused, Some(SqliteError::Io { .. }));
+        assert!(is_told(pool.cool().err()));
+        let released = pool.release(pool.base(), WriterId::new(pool.number, 1));
+        assert!(is_told(released.err()));
+        assert!(pool.is_hot() && read_mark(pool.base()).unwrap().0.is_some());
+        std::fs::remove_file(&journal).unwrap();
+        pool.cool().unwrap();
+        assert!(!pool.is_hot() && read_mark(pool.base()).unwrap().0.is_none());
     }
 }

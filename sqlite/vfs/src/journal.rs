@@ -106,6 +106,25 @@ impl Journal {
         Ok(())
     }
 
+    /// Whether it has nothing to roll back, as SQLite tells that by its first byte. One that cannot
+    /// be read may have something.
+    pub(crate) fn is_settled(&self) -> bool {
+        let mut first = [0];
+        self.read(0, &mut first).is_ok() && first == [0]
+    }
+
+    /// Removes a journal on the disk that SQLite has settled and keeps open. It is empty, durably,
+    /// before its name goes: should the name come back with a power cut, it undoes nothing.
+    pub(crate) fn discard(&mut self, path: &Path) -> io::Result<()> {
+        self.truncate(0)?;
+        self.sync()?;
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => self.clear(),
+        }
+        Ok(())
+    }
+
     /// Fills `target`; false when the journal ends before.
     pub(crate) fn read(&self, offset: u64, target: &mut [u8]) -> io::Result<bool> {
         if let Some(file) = &self.disk {
@@ -150,7 +169,10 @@ impl Journal {
 
     pub(crate) fn truncate(&mut self, size: u64) -> io::Result<()> {
         match &self.disk {
-            Some(file) => file.set_len(size),
+            Some(file) => {
+                self.unsynced = true;
+                file.set_len(size)
+            }
             None => {
                 self.bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX));
                 Ok(())
@@ -175,5 +197,37 @@ impl Journal {
             sync_folder(&folder)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by it")]
+mod tests {
+    use super::*;
+
+    /// A journal that is removed has nothing in it that could undo a later commit, should its name
+    /// come back; one whose name is gone already is no error.
+    ///
+    /// Guarantee: sqlite/outgrown-pool
+    #[test]
+    fn removed_journal_undoes_nothing_if_it_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let [database, path, other] =
+            ["db", "db-journal", "other"].map(|name| folder.path().join(name));
+        std::fs::write(&database, "").unwrap();
+        let mut journal = Journal::default();
+        for is_gone in [false, true] {
+            journal.write(0, &[0xd9; 600]).unwrap();
+            journal.spill(&path, &database).unwrap();
+            std::fs::hard_link(&path, &other).unwrap();
+            if is_gone {
+                std::fs::remove_file(&path).unwrap();
+            }
+            assert!(!journal.is_settled());
+            journal.discard(&path).unwrap();
+            assert!(!path.exists() && !journal.is_on_disk() && journal.is_empty());
+            assert_eq!(other.metadata().unwrap().len(), 0, "{is_gone}");
+            std::fs::remove_file(&other).unwrap();
+        }
     }
 }

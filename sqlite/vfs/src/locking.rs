@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use holdfast_sys::lease::is_taken;
-use holdfast_sys::lock::{LockMode, try_lock};
+use holdfast_sys::lock::{LockMode, try_lock, unlock};
 use holdfast_sys::process::ProcessId;
 
 use crate::ffi::{LOCK_EXCLUSIVE, LOCK_PENDING, LOCK_RESERVED, LOCK_SHARED};
@@ -295,17 +295,22 @@ impl Pool {
         true
     }
 
-    /// One at a time, of all threads of all processes, attaches, detaches, takes over.
+    /// One at a time, of all threads of all processes, attaches, detaches, takes over. Not for one
+    /// who attaches: that one is behind the gate by the image's own open file.
+    ///
+    /// The file is opened for this alone: a child that this process has forked has the image's own,
+    /// with its locks, and would keep the gate shut if this process were killed behind it.
     pub(crate) fn enter_gate(&self) -> Option<Gate<'_>> {
         let thread = self.gate.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let file = self.image.open_again().ok()?;
         let started = Instant::now();
-        while !try_lock(self.image.file(), LockMode::Exclusive).ok()? {
+        while !try_lock(&file, LockMode::Exclusive).ok()? {
             if started.elapsed() > GATE_PATIENCE {
                 return None;
             }
             std::thread::sleep(PAUSE);
         }
-        Some(Gate { pool: self, _thread: thread })
+        Some(Gate { file, _thread: thread })
     }
 }
 
@@ -356,13 +361,14 @@ impl Drop for Held<'_> {
 /// See [`Pool::enter_gate`].
 #[derive(Debug)]
 pub(crate) struct Gate<'a> {
-    pool: &'a Pool,
+    file: File,
     _thread: std::sync::MutexGuard<'a, ()>,
 }
 
 impl Drop for Gate<'_> {
     fn drop(&mut self) {
-        let _ = holdfast_sys::lock::unlock(self.pool.image.file());
+        // Also for a child that was forked meanwhile.
+        let _ = unlock(&self.file);
     }
 }
 
@@ -426,6 +432,24 @@ mod tests {
         pool.heat(pool.base()).unwrap();
         assert_eq!((pool.enter(), pool.enter_hot()), (Entered::Hot, Entered::Hot));
         assert_eq!(pool.image.locks().entry(pool.number).readers(), 2);
+    }
+
+    /// What a child inherits of an image is not the gate. It was: where a process was killed behind
+    /// it, others were refused for as long as a child of it was there.
+    ///
+    /// Guarantee: sqlite/killed-holder
+    #[test]
+    fn inherited_image_is_not_the_gate() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = scratch_pool(folder.path());
+        // As a child has it: the same open file.
+        let inherited = pool.image.file().try_clone().unwrap();
+        let gate = pool.enter_gate().unwrap();
+        assert!(!try_lock(&inherited, LockMode::Exclusive).unwrap(), "the child has the gate");
+        drop(gate);
+        assert!(try_lock(&inherited, LockMode::Exclusive).unwrap());
+        unlock(&inherited).unwrap();
+        assert!(pool.enter_gate().is_some());
     }
 
     /// Two dead processes, of which one holds the lock that the other waited for, delay no one.

@@ -8,6 +8,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::base::Base;
 use crate::connection::{Connection, report};
 use crate::error::SqliteError;
 use crate::ffi::{self, Argument, IoMethods, RawFile};
@@ -246,7 +247,7 @@ unsafe extern "C" fn main_control(
         ffi::FCNTL_COMMIT_PHASETWO => connection.commit().map(|()| ffi::OK),
         ffi::FCNTL_SYNC => {
             // The journal goes next, also where nothing is to be synced.
-            connection.settle()?;
+            connection.settle_durably()?;
             if !argument.is_null() {
                 // SAFETY: SQLite passes the name of the super-journal, or null.
                 let name = unsafe { CStr::from_ptr(argument.cast()) };
@@ -275,7 +276,9 @@ unsafe extern "C" fn main_control(
         ffi::FCNTL_SIZE_HINT if connection.is_hot() => Ok(ffi::OK),
         ffi::FCNTL_CHUNK_SIZE => {
             // SAFETY: an integer, as SQLite documents.
-            connection.pool.base().grow_by(unsafe { *argument.cast::<c_int>() });
+            let bytes = unsafe { *argument.cast::<c_int>() };
+            connection.pool.base().grow_by(bytes);
+            connection.base.grow_by(bytes);
             Ok(connection.base.control(operation, argument))
         }
         _ => Ok(connection.base.control(operation, argument)),

@@ -57,7 +57,7 @@ impl Pool {
         let base = self.base();
         if base.size()? > mark::STAND_IN_BYTES {
             // Of a process that died at this, when the database was another one.
-            base.truncate(mark::STAND_IN_BYTES)?;
+            base.cut_to(mark::STAND_IN_BYTES)?;
         }
         base.grow_to(size);
         let mut page = [0; BLOCK_BYTES];

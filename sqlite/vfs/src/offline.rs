@@ -119,8 +119,7 @@ pub fn recover(path: &Path, discard: bool) -> Result<Recovered> {
     let pool = attach(path, Box::new(OwnFile::open(path)?), None)?;
     drop(pool.detach()?);
     if read_mark(&OwnFile::open(path)?)?.0.is_some() {
-        let journal = stub::journal_path(path);
-        return if journal.exists() {
+        return if stub::has_journal(path)? {
             Ok(Recovered::JournalLeft)
         } else {
             // A process has it open by now.

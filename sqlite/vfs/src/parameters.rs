@@ -30,7 +30,9 @@ const OTHER_VARIABLES: [&str; 3] = ["DEFAULT", "EXTENSION", "LOG"];
 pub(crate) struct ChosenSettings {
     /// Names and values from its URI.
     settings: Vec<(&'static str, String)>,
+    /// Of the pool, in slots; as its URI says, or else the environment.
     pub(crate) limit_slots: Option<u32>,
+    pub(crate) is_limit_of_uri: bool,
     /// Whether it may go over to WAL mode.
     pub(crate) lets_wal_pass: bool,
 }
@@ -70,6 +72,7 @@ impl ChosenSettings {
         let settings = settings_of_environment(std::env::vars_os())?;
         wishes.apply(&settings)?;
         wishes.lets_wal_pass = settings.lets_wal_pass();
+        wishes.is_limit_of_uri = limit.is_some();
         wishes.limit_slots = match limit {
             Some(limit) => Some(limit_slots(&limit)?),
             None => limit_of_environment()?,
@@ -196,7 +199,9 @@ mod tests {
         wishes.unwrap().apply(&settings).unwrap();
         assert_eq!((settings.level(), settings.threshold(1000)), (Durability::Power, 7));
         assert!(read("chunksize=5&unknown=ignore&holdfast_level=system&level=system").is_ok());
-        assert_eq!(read("pool_limit=4194304").unwrap().limit_slots, Some(1024));
+        let limited = read("pool_limit=4194304").unwrap();
+        assert_eq!((limited.limit_slots, limited.is_limit_of_uri), (Some(1024), true));
+        assert!(!read("level=power").unwrap().is_limit_of_uri);
     }
 
     /// Guarantee: sqlite/settings

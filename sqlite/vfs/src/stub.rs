@@ -15,6 +15,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::error::{Result, SqliteError};
+
 const MAGIC: &[u8; 16] = b"\0holdfast stub\0\0";
 const SECTOR_BYTES: usize = 512;
 /// At the end of a journal that refers to a super-journal.
@@ -27,6 +29,14 @@ pub(crate) fn journal_path(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push("-journal");
     PathBuf::from(name)
+}
+
+/// Whether there is a journal beside a database, or a stub. One that cannot be looked at is an
+/// error: it may be one to roll back.
+pub(crate) fn has_journal(database: &Path) -> Result<bool> {
+    let path = journal_path(database);
+    let found = path.try_exists();
+    found.map_err(SqliteError::io("examine", &path))
 }
 
 /// Writes the stub.
@@ -75,9 +85,13 @@ pub(crate) fn clean_up_stale(database: &Path) {
     }
 }
 
-/// Whether a journal refers to a super-journal.
+/// Whether a journal refers to a super-journal. One that cannot be read may do so, and would be
+/// taken for committed without it.
 fn refers_to(journal: &Path, super_journal: &[u8]) -> bool {
-    let Ok(bytes) = std::fs::read(journal) else { return false };
+    let bytes = match std::fs::read(journal) {
+        Ok(bytes) => bytes,
+        Err(error) => return error.kind() != io::ErrorKind::NotFound,
+    };
     let Some(rest) = bytes.strip_suffix(&JOURNAL_MAGIC) else { return false };
     rest.len() >= 8 && rest[..rest.len() - 8].ends_with(super_journal)
 }
@@ -124,6 +138,13 @@ mod tests {
         assert!(!is_committed(name_bytes));
         clean_up(&one, name_bytes);
         assert!(name.exists() && !journal_path(&one).exists());
+        // It leads to itself: nobody can read it.
+        let (hidden, aside) = (journal_path(&two), folder.path().join("aside"));
+        std::fs::rename(&hidden, &aside).unwrap();
+        std::os::unix::fs::symlink(&hidden, &hidden).unwrap();
+        clean_up(&one, name_bytes);
+        assert!(name.exists(), "a journal that cannot be read counts as none");
+        std::fs::rename(&aside, &hidden).unwrap();
         clean_up(&two, name_bytes);
         assert!(!name.exists() && is_committed(name_bytes));
         let beneath_a_file = [journal_path(&one).as_os_str().as_bytes(), b"/mj"].concat();

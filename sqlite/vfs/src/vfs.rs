@@ -22,10 +22,12 @@ use crate::connection::{Connection, report};
 use crate::error::{Result, SqliteError};
 use crate::ffi::{self, RawFile, Vfs};
 use crate::host::{self, Host, text_for_sqlite};
+use crate::image::BLOCK_BYTES;
 use crate::methods::{JOURNAL, MAIN, OurFile, choose_methods};
 use crate::parameters::ChosenSettings;
 use crate::passing::base_of;
 use crate::patience::sleep_until_free;
+use crate::pool::Pool;
 use crate::refused;
 use crate::registry;
 
@@ -359,11 +361,33 @@ fn connect(
         registry::leave(pool);
         return Err(SqliteError::Parameter { path: path.to_owned(), wrong });
     }
+    set_limit(&pool, wishes);
     // A process that died may have left commits in the pool alone.
     if let Err(error) = pool.flush_in_time() {
         report(&error);
     }
     Ok(Box::into_raw(Box::new(Connection::new(pool, file, path))))
+}
+
+/// Sets the limit of a pool that may be in use: what was said last holds, for all processes. Where
+/// the image has not as much room, the user is told.
+fn set_limit(pool: &Pool, wishes: &ChosenSettings) {
+    let Some(slots) = wishes.limit_slots else { return };
+    if wishes.is_limit_of_uri {
+        pool.image.set_limit(slots);
+    }
+    let room = pool.image.plan().capacity;
+    if slots > room {
+        let bytes = |slots: u32| u64::from(slots) * BLOCK_BYTES as u64;
+        let text = format!(
+            "pool_limit={} is more than the image of {} has room for in the pool, {}; close the \
+             database everywhere, and open it with this limit first",
+            bytes(slots),
+            pool.database.display(),
+            bytes(room)
+        );
+        host::log(ffi::NOTICE, &text);
+    }
 }
 
 /// Before the log of WAL mode is opened: if it is one of our databases, it is not to be in the pool
@@ -394,7 +418,14 @@ fn open_journal(
     // uses now.
     let connection = unsafe { &mut *known };
     let is_cold = !connection.is_hot() && !connection.is_going;
-    if is_cold || !connection.is_going && connection.has_disk_journal() {
+    let is_on_disk = match is_cold || connection.is_going {
+        true => is_cold,
+        false => match connection.has_disk_journal() {
+            Ok(has_journal) => has_journal,
+            Err(error) => return Some(report(&error)),
+        },
+    };
+    if is_on_disk {
         let path = path_of(name);
         let opened = match is_cold && flags & ffi::OPEN_CREATE != 0 {
             true => connection.journal.create(&path, &connection.database),
@@ -423,22 +454,35 @@ fn open_journal(
 
 unsafe extern "C" fn delete(vfs: *mut Vfs, name: *const c_char, sync_directory: c_int) -> c_int {
     let base = base_of(vfs);
-    let on_disk = || {
-        // SAFETY: SQLite's own arguments.
+    let on_disk = |sync_directory| {
+        // SAFETY: SQLite's own arguments, or a wait for the disk besides.
         unsafe { (*base).delete.map_or(ffi::IOERR, |delete| delete(base, name, sync_directory)) }
     };
     let known = registry::find(name.cast());
     if known.is_null() {
-        return on_disk();
+        return on_disk(sync_directory);
     }
     // SAFETY: as in `open_journal`.
     let connection = unsafe { &mut *known };
     if std::ptr::eq(name, connection.wal_name) {
-        return on_disk();
+        return on_disk(sync_directory);
     }
-    let was_on_disk = connection.journal.is_on_disk() || connection.has_disk_journal();
+    let was_on_disk = match connection.journal.is_on_disk() {
+        true => Ok(true),
+        false => connection.has_disk_journal(),
+    };
+    let was_on_disk = match was_on_disk {
+        Ok(was_on_disk) => was_on_disk,
+        Err(error) => return report(&error),
+    };
     connection.journal.clear();
-    if was_on_disk { on_disk() } else { ffi::OK }
+    match was_on_disk {
+        // The next commits go to the pool, and no journal of theirs takes this one's place: if it
+        // came back with a power cut, it would undo them.
+        true if connection.is_hot() => on_disk(1),
+        true => on_disk(sync_directory),
+        false => ffi::OK,
+    }
 }
 
 unsafe extern "C" fn access(
@@ -462,8 +506,14 @@ unsafe extern "C" fn access(
             }
         }
         if flags == ffi::ACCESS_EXISTS && !known.is_null() && (*known).is_hot() {
-            *answer = c_int::from(!is_wal && (*known).has_disk_journal());
-            return ffi::OK;
+            let found = if is_wal { Ok(false) } else { (*known).has_disk_journal() };
+            return match found {
+                Ok(found) => {
+                    *answer = c_int::from(found);
+                    ffi::OK
+                }
+                Err(error) => report(&error),
+            };
         }
         let base = base_of(vfs);
         let code = (*base).access.map_or(ffi::IOERR, |access| access(base, name, flags, answer));
@@ -566,6 +616,10 @@ impl Base for SharedBase {
 
     fn truncate(&self, size: u64) -> Result<()> {
         self.file.truncate(size)
+    }
+
+    fn cut_to(&self, size: u64) -> Result<()> {
+        self.file.cut_to(size)
     }
 
     fn sync(&self) -> Result<()> {

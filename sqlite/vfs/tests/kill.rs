@@ -336,6 +336,49 @@ fn dead_outgrown_creation_costs_no_later_commit() {
     assert_sound(&plain);
 }
 
+/// A journal that cannot be looked at is not taken for none: nothing is read past it.
+///
+/// Guarantee: sqlite/outgrown-pool
+#[test]
+fn hidden_journal_is_not_passed_over() {
+    const TEST: &str = "hidden_journal_is_not_passed_over";
+    if let Some((_, folder)) = role() {
+        let connection = open(&folder.join("db"), "pool_limit=1048576");
+        connection
+            .execute_batch(
+                "PRAGMA cache_size=20; BEGIN; UPDATE counter SET n = 99; \
+                 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
+                 INSERT INTO t (b) SELECT randomblob(3000) FROM n",
+            )
+            .unwrap();
+        println!("\ntold: 1");
+        std::thread::sleep(Duration::from_secs(600));
+        return;
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    create(&path);
+    let mut player = Player::start(TEST, "writer", folder.path());
+    player.first("told: ");
+    player.kill("told: ");
+    let [journal, aside] = ["db-journal", "aside"].map(|name| folder.path().join(name));
+    std::fs::rename(&journal, &aside).unwrap();
+    // It leads to itself: nobody can look at it.
+    std::os::unix::fs::symlink(&journal, &journal).unwrap();
+    let connection = open(&path, "");
+    let refused =
+        connection.query_row("SELECT n FROM counter", [], |row| row.get::<_, i64>(0)).unwrap_err();
+    let expected = Some(rusqlite::ErrorCode::SystemIoFailure);
+    assert_eq!(refused.sqlite_error_code(), expected, "{refused}");
+    std::fs::rename(&aside, &journal).unwrap();
+    assert_eq!(number(&connection, "SELECT n FROM counter"), 0);
+    assert_eq!(number(&connection, "SELECT count(*) FROM t"), 0);
+    assert_sound(&connection);
+    drop(connection);
+    assert!(!journal.exists());
+    assert_sound(&open_plain(&path));
+}
+
 /// A program without the VFS dies beside a reader, before it has written to the file: the journal
 /// that it leaves undoes nothing of what the reader commits then.
 ///

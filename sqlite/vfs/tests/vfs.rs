@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{assert_sound, number, open, open_plain, scratch, statistic, try_open};
+use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic, try_open};
 
 /// Commits rollbacks and savepoints do what they say and the closed file is an ordinary database.
 ///
@@ -437,6 +437,40 @@ fn pragmas_and_parameters_are_checked() {
     assert!(refused.to_string().contains("`power`"), "{refused}");
     drop(connection);
     assert!(try_open(&path, "threshold=some").is_err());
+}
+
+/// The limit of a pool is the one that was said last, by any connection of any process; who says
+/// none leaves it as it is. More than the image has room for is not in force.
+///
+/// Guarantee: sqlite/pool-limit
+#[test]
+fn limit_that_was_said_last_is_in_force() {
+    const TEST: &str = "limit_that_was_said_last_is_in_force";
+    let limit = |connection: &rusqlite::Connection| -> String {
+        connection.query_row("PRAGMA holdfast_pool_limit", [], |row| row.get(0)).unwrap()
+    };
+    if let Some((role, folder)) = role() {
+        println!("\ntold: {}", limit(&open(&folder.join("db"), &role)));
+        return;
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    let first = open(&path, "pool_limit=4194304");
+    for (parameters, expected) in [
+        ("", "4194304"),
+        ("pool_limit=2097152", "2097152"),
+        ("level=power", "2097152"),
+        ("holdfast_pool_limit=8388608", "8388608"),
+        // Four times what the image was made for.
+        ("pool_limit=1000000000000", "16777216"),
+    ] {
+        let other = open(&path, parameters);
+        assert_eq!([limit(&first), limit(&other)], [expected; 2], "{parameters}");
+    }
+    let mut player = Player::start(TEST, "pool_limit=3145728", folder.path());
+    assert_eq!(player.first("told: "), 3_145_728);
+    player.finish();
+    assert_eq!(limit(&first), "3145728");
 }
 
 /// A flush at level power has each commit in the log and a threshold has them together.

@@ -28,6 +28,7 @@ mod atomic {
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -144,6 +145,15 @@ impl Image {
 
     pub(crate) fn file(&self) -> &File {
         &self.file
+    }
+
+    /// The image's file, opened once more, also where it has no name any more: what is locked by it
+    /// is not locked by the image's own, nor by what a child inherits. Without `/proc` it is the
+    /// file as it is open.
+    pub(crate) fn open_again(&self) -> io::Result<File> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let opened = File::options().read(true).write(true).open(path);
+        opened.or_else(|_| self.file.try_clone())
     }
 
     pub(crate) fn path(&self) -> &Path {
