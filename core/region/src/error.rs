@@ -413,6 +413,22 @@ pub enum RegionError {
         /// The image.
         path: PathBuf,
     },
+    /// The base file beside an image is that of another region of the same name.
+    #[error(
+        "{} is the checkpoint of another heap {name:?} than the image {}, so one of the two was put there by \
+         hand; move the one that is not wanted away; to keep both, first {}",
+        base.display(),
+        image.display(),
+        Remedy::Salvage { file: &image.display() }
+    )]
+    Clash {
+        /// The name of both.
+        name: String,
+        /// The base file.
+        base: PathBuf,
+        /// The image.
+        image: PathBuf,
+    },
     /// `remove_image` would have destroyed the only copy.
     #[error(
         "the heap {name:?} has no checkpoint, so its image is the only copy; remove the whole heap instead"
@@ -550,6 +566,7 @@ impl RegionError {
             | RegionError::JournalMisfit { .. }
             | RegionError::NewerFormat { .. }
             | RegionError::Displaced { .. }
+            | RegionError::Clash { .. }
             | RegionError::Torn { .. }
             | RegionError::BackingLost { .. } => ErrorKind::BadFile,
             RegionError::NoRoom { .. }

@@ -296,6 +296,59 @@ fn newer_base_or_journal_is_never_replaced() {
     }
 }
 
+/// What was put in the place of a base file, beside a good image, may be all that there is of
+/// another region.
+///
+/// Guarantee: heap/checkpoint
+#[test]
+fn base_of_another_region_is_never_replaced() {
+    let put: [fn(&Home); 2] = [
+        |home| {
+            home.names().create(&named("letters"), &key(), MIB).unwrap().close().unwrap();
+            std::fs::rename(home.base("letters"), home.base("words")).unwrap();
+        },
+        |home| {
+            let other = Home::with_text("words", b"other");
+            std::fs::copy(other.base("words"), home.base("words")).unwrap();
+        },
+    ];
+    for (case, put) in put.into_iter().enumerate() {
+        let home = Home::with_text("words", b"hello");
+        let names = home.names();
+        put(&home);
+        let before = std::fs::read(home.base("words")).unwrap();
+        let mut region = names.open(&named("words"), &key()).unwrap();
+        store(&mut region, 0, b"mine!");
+        let refused = [
+            region.commit(Durability::Power).map(drop),
+            region.close().map(drop),
+            names.checkpoint_unheld(&named("words")).map(drop),
+            names.snapshot(&named("words"), &key(), &named("first")).map(drop),
+            names.evict(&named("words")).map(drop),
+        ];
+        for refused in refused {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::BadFile, "{error}");
+            match error {
+                RegionError::Renamed { name_in_header, .. } if case == 0 => {
+                    assert_eq!(name_in_header, "letters")
+                }
+                RegionError::Clash { base, image, .. } if case == 1 => {
+                    assert_eq!((base, image), (home.base("words"), home.image("words")))
+                }
+                other => panic!("case {case}: {other}"),
+            }
+        }
+        assert!(std::fs::read(home.base("words")).unwrap() == before, "case {case}: it is gone");
+        // As the messages say.
+        std::fs::rename(home.base("words"), home.path().join("aside")).unwrap();
+        let region = names.open(&named("words"), &key()).unwrap();
+        assert_eq!(read(&region, 0, 5), b"mine!");
+        region.close().unwrap();
+        assert!(home.base("words").exists());
+    }
+}
+
 /// A renamed file is refused with the name that it had.
 #[test]
 fn renamed_file_is_refused_with_its_old_name() {

@@ -330,6 +330,35 @@ fn half_copy_of_a_dead_keeper_is_a_leftover() {
     assert!(!half.exists() && names.leftovers().unwrap().is_empty());
 }
 
+/// What a process left that died while it replaced an access table goes in order, also while a
+/// program has the region, and with the region.
+///
+/// Guarantee: heap/tidy
+#[test]
+fn half_access_table_of_a_dead_process_is_a_leftover() {
+    let home = Home::with_text("words", b"hello");
+    let (names, words) = (home.names(), named("words"));
+    let half = home.path().join("store/.words.grants-tmp");
+    std::fs::write(&half, b"half").unwrap();
+    let held = names.open(&words, &key()).unwrap();
+    let found = names.leftovers().unwrap();
+    assert_eq!(found.iter().map(|found| &found.path).collect::<Vec<_>>(), [&half]);
+    let lock = home.pool().join(".names.lock");
+    let replacing = FileLock::acquire(&lock, LockMode::Exclusive, Duration::from_secs(20)).unwrap();
+    assert!(matches!(replacing, LockOutcome::Acquired(_)));
+    assert!(names.leftovers().unwrap().is_empty(), "it is being made");
+    drop(replacing);
+    names.remove_leftover(&found[0]).unwrap();
+    assert!(!half.exists() && names.leftovers().unwrap().is_empty());
+    drop(held);
+    std::fs::write(&half, b"half").unwrap();
+    names.examine(&words, &key()).unwrap().mend(&[]).unwrap();
+    assert!(!half.exists(), "a repair left it");
+    std::fs::write(&half, b"half").unwrap();
+    names.remove(&words, &key()).unwrap();
+    assert!(!half.exists(), "it outlived its region");
+}
+
 /// A full pool is an error value and all earlier data is there.
 ///
 /// Guarantee: heap/room

@@ -5,6 +5,9 @@
 
 mod common;
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use common::faulty::{Fault, FaultyStorage};
@@ -173,6 +176,75 @@ fn region_closes_whole_after_its_files_were_removed() {
     region.close().unwrap();
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 1));
+}
+
+/// Makes a log that counts say another version.
+fn set_version(log: &Path, version: u32) {
+    let mut bytes = std::fs::read(log).unwrap();
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
+    let ranges = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
+    let summed = [&bytes[..48], &bytes[PAGE..PAGE + 16 * ranges]].concat();
+    let sum = xxhash_rust::xxh3::xxh3_64(&summed);
+    bytes[48..56].copy_from_slice(&sum.to_le_bytes());
+    let file = OpenOptions::new().write(true).open(log).unwrap();
+    file.write_all_at(&bytes[..56], 0).unwrap();
+}
+
+/// A newer program died in a publication. Without what it logged the image is half of that.
+///
+/// Guarantee: heap/old-formats
+/// Guarantee: keeper/atomic-copy
+#[test]
+fn publication_of_a_newer_program_is_refused() {
+    let home = Home::with_text("words", b"hello");
+    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+    let mut region = open_atomic(&home.names_over(storage.clone()));
+    publish_until_the_log_counts(&mut region, &storage, 2);
+    drop(region);
+    let (names, words) = (home.names(), named("words"));
+    let log = home.pool().join("words.redo");
+    set_version(&log, 2);
+    let files = [log.clone(), home.image("words")];
+    let content = || files.each_ref().map(|path| std::fs::read(path).unwrap());
+    let before = content();
+    for refused in [
+        names.open(&words, &key()).map(drop),
+        names.open_read(&words).map(drop),
+        names.rescue(&words, None).map(drop),
+        names.evict(&words).map(drop),
+        names.examine(&words, &key()).map(drop),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(
+            matches!(&error, RegionError::NewerFormat { path, found: 2, .. } if *path == log),
+            "{error}"
+        );
+    }
+    assert!(content() == before, "a newer program's file was changed");
+    set_version(&log, 1);
+    let mut region = names.open(&words, &key()).unwrap();
+    assert_eq!((region.opened(), number(&mut region)), (Opened::WarmAfterCrash, 2));
+}
+
+/// A log that cannot be read may be a publication of which the image has a half.
+///
+/// Guarantee: heap/atomic-errors
+#[test]
+fn reader_is_refused_beside_an_unreadable_log() {
+    let home = Home::with_text("words", b"hello");
+    let names = home.names();
+    let log = home.pool().join("words.redo");
+    // It can be opened, and not be read.
+    std::fs::create_dir(&log).unwrap();
+    for refused in [
+        names.open_read(&named("words")).map(drop),
+        names.open_read_only(&named("words"), &key()).map(drop),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(matches!(&error, RegionError::Io { path, .. } if *path == log), "{error}");
+    }
+    std::fs::remove_dir(&log).unwrap();
+    names.open_read(&named("words")).unwrap();
 }
 
 /// Publishes a number, and dies when the redo log counts and half of the first change is in the

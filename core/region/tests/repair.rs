@@ -298,6 +298,33 @@ fn short_headerless_image_is_passed_over_or_refused() {
     }
 }
 
+/// The image is lost, and the rescue copy is newer than the store.
+///
+/// Guarantee: heap/repair
+/// Guarantee: keeper/no-undo
+#[test]
+fn damaged_image_is_replaced_by_its_rescue_copy() {
+    let home = home(false);
+    for (text, is_rescued) in [(b"saved", true), (b"newer", false)] {
+        let mut region = home.names().open(&named("words"), &key()).unwrap();
+        store(&mut region, 0, text);
+        drop(region);
+        if is_rescued {
+            home.names().rescue(&named("words"), None).unwrap();
+        }
+    }
+    truncate(&home.image("words"), DATA_OFFSET + MIB);
+    let copy = fs::read(home.path().join("store/words.rescue")).unwrap();
+    let examination = home.names().examine(&named("words"), &key()).unwrap();
+    assert!(examination.bytes().starts_with(b"saved"));
+    assert!(examination.findings().iter().any(|finding| finding.lost.is_some()));
+    let copies = examination.mend(&[(8192, b"mended")]).unwrap();
+    assert!(fs::read(copies.join("words.rescue")).unwrap() == copy, "it was not set aside");
+    assert_eq!(content(&home), b"saved");
+    fs::remove_file(home.image("words")).unwrap();
+    assert_eq!(content(&home), b"saved");
+}
+
 /// The rescue copy is newer than the store, and a new checkpoint would make it stale.
 ///
 /// Guarantee: heap/repair

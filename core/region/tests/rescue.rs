@@ -5,7 +5,9 @@
 
 mod common;
 
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,8 +15,8 @@ use common::child::{Player, play};
 use common::faulty::{Fault, FaultyStorage};
 use common::hooked::Hooked;
 use common::{
-    Home, MIB, flip, key, list, load, map, named, number, open_atomic, other_key, push, read,
-    store, store_number, truncate,
+    Home, MIB, flip, key, list, load, make_newer, map, named, number, open_atomic, other_key, push,
+    read, store, store_number, truncate,
 };
 use holdfast_region::{
     Durability, ErrorKind, Medium, NameSpace, Opened, Region, RegionError, Replaced, Rescue,
@@ -172,7 +174,7 @@ fn copy_never_undoes_a_later_commit() {
 /// Guarantee: keeper/damaged-copy
 #[test]
 fn a_damaged_copy_costs_no_more_than_the_copy() {
-    let damages: [fn(&std::path::Path); 5] = [
+    let damages: [fn(&Path); 5] = [
         |path| flip(path, 2 * MIB + 9),
         |path| flip(path, 8192 + 20),
         |path| truncate(path, 3 * MIB),
@@ -186,6 +188,77 @@ fn a_damaged_copy_costs_no_more_than_the_copy() {
         lose_the_pool(&home);
         assert_eq!(open_number(&home), (Opened::Cold, 1));
     }
+}
+
+/// Makes the note of a copy say that a newer program wrote it.
+fn make_note_newer(path: &Path) {
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut note = [0; 48];
+    file.read_exact_at(&mut note, 8192).unwrap();
+    note[8..12].copy_from_slice(&2_u32.to_le_bytes());
+    let sum = xxhash_rust::xxh3::xxh3_64(&note[..40]);
+    note[40..].copy_from_slice(&sum.to_le_bytes());
+    file.write_all_at(&note, 8192).unwrap();
+}
+
+/// A newer program wrote the copy, and this one cannot tell whether the store has something newer.
+///
+/// Guarantee: heap/old-formats
+/// Guarantee: keeper/no-undo
+#[test]
+fn copy_of_a_newer_program_is_kept_and_refused() {
+    for newer in [make_newer as fn(&Path), make_note_newer] {
+        let home = crashed();
+        let (names, words) = (home.names(), named("words"));
+        names.snapshot(&words, &key(), &named("first")).unwrap();
+        names.rescue(&words, None).unwrap();
+        let path = rescue_path(&home, "words");
+        newer(&path);
+        let copy = std::fs::read(&path).unwrap();
+        let is_refused = |refused: Result<(), RegionError>| {
+            let error = refused.unwrap_err();
+            let RegionError::NewerFormat { path: found, found: 2, .. } = &error else {
+                panic!("{error}")
+            };
+            assert_eq!(*found, path);
+            assert!(std::fs::read(&path).unwrap() == copy, "a newer program's file was changed");
+        };
+        // Beside an image a session goes on, and leaves it alone.
+        let mut region = names.open(&words, &key()).unwrap();
+        store_number(&mut region, 3);
+        region.commit(Durability::Power).unwrap();
+        region.close().unwrap();
+        is_refused(names.rescue(&words, None).map(drop));
+        is_refused(names.evict(&words).map(drop));
+        is_refused(names.remove_image(&words, &key()));
+        is_refused(names.restore(&words, &key(), &named("first"), true).map(drop));
+        assert!(home.image("words").exists());
+        lose_the_pool(&home);
+        let names = home.names();
+        is_refused(names.open(&words, &key()).map(drop));
+        is_refused(names.open_read(&words).map(drop));
+        is_refused(names.set_medium(&words, &key(), Medium::File));
+        is_refused(names.examine(&words, &key()).map(drop));
+        let damaged = names.summary(&words).unwrap().damaged.unwrap();
+        assert!(damaged.contains("words.rescue") && damaged.contains("version 2"), "{damaged}");
+        // As a person moves it away.
+        std::fs::rename(&path, home.path().join("aside")).unwrap();
+        assert_eq!(open_number(&home), (Opened::Cold, 3));
+    }
+}
+
+/// Such a copy cannot be removed, so the store has to tell that it is older.
+///
+/// Guarantee: keeper/no-undo
+#[test]
+fn commit_beside_a_newer_programs_copy_makes_a_base() {
+    let home = crashed();
+    home.names().rescue(&named("words"), None).unwrap();
+    make_newer(&rescue_path(&home, "words"));
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    store_number(&mut region, 1);
+    assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Base);
+    assert!(rescue_path(&home, "words").exists());
 }
 
 /// A base file under the name of a copy does not count.

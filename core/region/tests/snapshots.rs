@@ -265,7 +265,7 @@ fn damaged_region_is_restored_only_on_discard() {
 /// Guarantee: heap/old-formats
 #[test]
 fn restore_discards_nothing_newer_or_renamed() {
-    let cases: [fn(&Home); 5] = [
+    let cases: [fn(&Home); 6] = [
         |home| make_newer(&home.image("words")),
         |home| replace_by_another(home, Home::image),
         |home| {
@@ -278,6 +278,11 @@ fn restore_discards_nothing_newer_or_renamed() {
         },
         |home| {
             replace_by_another(home, Home::base);
+            damage_image(home);
+        },
+        |home| {
+            home.names().rescue(&named("words"), None).unwrap();
+            make_newer(&home.path().join("store/words.rescue"));
             damage_image(home);
         },
     ];

@@ -7,7 +7,8 @@
 //!   keeper.
 //! - Only who was running is stopped, and let go on: a program that a person stopped stays stopped.
 //! - A process is named by its PID and start time, and signalled through a descriptor: never a
-//!   later one with that PID.
+//!   later one with that PID, nor one of which that cannot be seen.
+//! - A process that cannot be looked at may be storing: the heaps that it may have are not quiet.
 //! - This process is never stopped.
 //! - A process that cannot be stopped, or ends meanwhile, costs no heap anything that it did not
 //!   store to. One that has ended stores nothing: its heaps are saved.
@@ -21,6 +22,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use holdfast_sys::process::ProcessId;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::procfs::{FileId, Maps, maps, processes, stat, thread_states};
@@ -57,7 +59,9 @@ pub(crate) struct Held {
 /// A process that may store to heaps.
 #[derive(Debug)]
 struct Writer {
-    id: ProcessId,
+    pid: u32,
+    /// None when it could not be looked at: then it is neither stopped nor still.
+    id: Option<ProcessId>,
     /// For each of the heaps that were asked about whether it may store to that.
     stores: Vec<bool>,
 }
@@ -75,7 +79,10 @@ pub(crate) struct Frozen {
 }
 
 /// The processes that may store to any of these heaps.
-fn writers(held: &[Held]) -> Vec<Writer> {
+///
+/// # Errors
+/// When processes cannot be listed.
+fn writers(held: &[Held]) -> io::Result<Vec<Writer>> {
     let files: Vec<Option<FileId>> = held.iter().map(|heap| heap.image).collect();
     let known: Vec<FileId> = files.iter().flatten().copied().collect();
     let parent = |pid: u32| stat(pid).map(|stat| stat.parent);
@@ -85,11 +92,14 @@ fn writers(held: &[Held]) -> Vec<Writer> {
         chain.take(PARENTS_MAX).any(|pid| pid == holder)
     };
     let us = std::process::id();
-    let others = processes().into_iter().filter(|&pid| pid != us);
+    let others = processes()?.into_iter().filter(|&pid| pid != us);
     let mut found: Vec<Writer> = others
         .filter_map(|pid| {
             // Before its memory is looked at: what is seen is of this process, or of no process.
-            let id = ProcessId::of(pid).ok().flatten()?;
+            let id = match ProcessId::of(pid) {
+                Ok(None) => return None,
+                found => found.ok().flatten(),
+            };
             let maps = maps(pid, &known);
             let stores_to = |(heap, file): (&Held, &Option<FileId>)| {
                 heap.holders.contains(&pid)
@@ -106,11 +116,11 @@ fn writers(held: &[Held]) -> Vec<Writer> {
                     }
             };
             let stores: Vec<bool> = held.iter().zip(&files).map(stores_to).collect();
-            stores.contains(&true).then_some(Writer { id, stores })
+            stores.contains(&true).then_some(Writer { pid, id, stores })
         })
         .collect();
-    found.sort_unstable_by_key(|writer| writer.id.pid);
-    found
+    found.sort_unstable_by_key(|writer| writer.pid);
+    Ok(found)
 }
 
 impl Frozen {
@@ -119,7 +129,7 @@ impl Frozen {
     /// nothing.
     ///
     /// # Errors
-    /// When who is stopped cannot be noted; then no process is.
+    /// When who is stopped cannot be noted, or processes cannot be listed; then no process is.
     pub(crate) fn stop(pool: &Path, held: &[Held], guard: Option<&Guard>) -> io::Result<Frozen> {
         let (held, note) = (held.to_vec(), note_path(pool));
         let mut frozen = Frozen {
@@ -132,38 +142,41 @@ impl Frozen {
         };
         for _ in 0..LOOKS_MAX {
             // A process that ran during the search may have started another one.
-            if !frozen.look() {
+            if !frozen.look()? {
                 return Ok(frozen);
             }
             frozen.stop_all(guard)?;
         }
-        frozen.look();
+        frozen.look()?;
         Ok(frozen)
     }
 
     /// Looks who may store to the heaps now; whether there is a new one.
-    fn look(&mut self) -> bool {
-        let found = writers(&self.held);
-        let known: Vec<ProcessId> = self.writers.iter().map(|writer| writer.id).collect();
-        let is_new = found.iter().any(|writer| !known.contains(&writer.id));
+    fn look(&mut self) -> io::Result<bool> {
+        let found = writers(&self.held)?;
+        let known: Vec<ProcessId> = self.writers.iter().filter_map(|writer| writer.id).collect();
+        let is_new = found.iter().filter_map(|writer| writer.id).any(|id| !known.contains(&id));
         self.writers = found;
-        is_new
+        Ok(is_new)
     }
 
     fn stop_all(&mut self, guard: Option<&Guard>) -> io::Result<()> {
         let mut running = Vec::new();
         let until = Instant::now() + STOP_PATIENCE;
-        for writer in &self.writers {
-            let id = writer.id;
+        for id in self.writers.iter().filter_map(|writer| writer.id) {
             let is_known =
                 self.still.contains(&id) || self.stopped.iter().any(|(stopped, _)| *stopped == id);
             if is_known {
                 continue;
             }
-            if was_stopped(id.pid, until) {
-                self.still.push(id);
-            } else {
-                running.extend(open(id).map(|descriptor| (id, descriptor)));
+            match was_stopped(id.pid, until) {
+                Ok(true) => self.still.push(id),
+                Ok(false) => {
+                    let descriptor = open(id).ok().flatten();
+                    running.extend(descriptor.map(|descriptor| (id, descriptor)));
+                }
+                // A person may have stopped it, who would see it go on.
+                Err(_) => {}
             }
         }
         if running.is_empty() {
@@ -198,7 +211,8 @@ impl Frozen {
     pub(crate) fn is_quiet(&self, name: &str) -> bool {
         let heap = self.held.iter().position(|heap| heap.name == name);
         let stores = |writer: &&Writer| heap.is_some_and(|heap| writer.stores[heap]);
-        self.writers.iter().filter(stores).all(|writer| self.is_still(writer.id))
+        let is_still = |writer: &Writer| writer.id.is_some_and(|id| self.is_still(id));
+        self.writers.iter().filter(stores).all(is_still)
     }
 
     /// Whether a process stores nothing: this has it, and it stands still, or it has ended.
@@ -215,9 +229,12 @@ impl Frozen {
         pids
     }
 
-    /// Whether one of those who may store to the heaps is like this.
+    /// Whether one of those who may store to the heaps is, or may be, like this.
     pub(crate) fn any_writer(held: &[Held], is_like: impl FnMut(u32) -> bool) -> bool {
-        writers(held).iter().map(|writer| writer.id.pid).any(is_like)
+        match writers(held) {
+            Ok(found) => found.iter().map(|writer| writer.pid).any(is_like),
+            Err(_) => true,
+        }
     }
 }
 
@@ -245,17 +262,27 @@ pub(crate) fn somebody_is_stopped(pool: &Path) -> bool {
 /// who has the lock of the home may call it: the note of a living keeper is that keeper's.
 ///
 /// # Errors
-/// When the note in the pool cannot be read or removed.
+/// When the note in the pool cannot be read or removed, or one of the processes cannot be looked
+/// at: then the note stays.
 pub(crate) fn thaw_left_over(pool: &Path) -> io::Result<usize> {
     let note = note_path(pool);
-    let text = match fs::read_to_string(&note) {
+    let text = match fs::read(&note) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         other => other?,
     };
-    let gone_on = parse_note(&text)
-        .filter_map(open)
-        .filter(|found| pidfd_send_signal(found, Signal::CONT).is_ok());
-    let count = gone_on.count();
+    let (mut count, mut unknown) = (0, None);
+    for id in parse_note(&String::from_utf8_lossy(&text)) {
+        match open(id) {
+            Ok(Some(found)) => {
+                count += usize::from(pidfd_send_signal(found, Signal::CONT).is_ok());
+            }
+            Ok(None) => {}
+            Err(error) => unknown = Some(error),
+        }
+    }
+    if let Some(error) = unknown {
+        return Err(error);
+    }
     match fs::remove_file(&note) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(count),
@@ -274,17 +301,37 @@ fn note_path(pool: &Path) -> PathBuf {
     pool.join(".stopped")
 }
 
-/// A descriptor of this very process.
-fn open(id: ProcessId) -> Option<OwnedFd> {
-    let descriptor =
-        pidfd_open(Pid::from_raw(i32::try_from(id.pid).ok()?)?, PidfdFlags::empty()).ok()?;
+/// A descriptor of this very process; none when it has ended.
+///
+/// # Errors
+/// When it cannot be seen whether the process of this number is that one: it is not signalled then.
+fn open(id: ProcessId) -> io::Result<Option<OwnedFd>> {
+    let Some(pid) = i32::try_from(id.pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+    let descriptor = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(descriptor) => descriptor,
+        // Of the latter two kernels say one when the number is a thread's by now.
+        Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
     // Asked after it was opened: from now on the descriptor means one process.
-    id.is_alive().then_some(descriptor)
+    match ProcessId::of(id.pid) {
+        Ok(found) => Ok((found == Some(id)).then_some(descriptor)),
+        // It is hidden from this user, who could not have stopped it.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn stands_still(pid: u32) -> bool {
-    // One that is gone stores nothing either.
-    thread_states(pid).iter().all(is_still)
+    // One that is gone stores nothing either; one that cannot be looked at may.
+    thread_states(pid).is_ok_and(|states| states.iter().all(is_still))
 }
 
 fn is_still(state: &char) -> bool {
@@ -294,14 +341,17 @@ fn is_still(state: &char) -> bool {
 /// Whether a process has stopped a process: all of its threads that are left. A stop that is under
 /// way, and has not reached all of them, is waited for until then: a process that would stop them
 /// once more would let them go on.
-fn was_stopped(pid: u32, until: Instant) -> bool {
+///
+/// # Errors
+/// When it cannot be looked at.
+fn was_stopped(pid: u32, until: Instant) -> io::Result<bool> {
     loop {
-        let states = thread_states(pid);
+        let states = thread_states(pid)?;
         if states.iter().all(is_still) {
-            return states.iter().any(|state| matches!(state, 'T' | 't'));
+            return Ok(states.iter().any(|state| matches!(state, 'T' | 't')));
         }
         if !states.contains(&'T') || Instant::now() >= until {
-            return false;
+            return Ok(false);
         }
         std::thread::sleep(PAUSE);
     }
@@ -410,6 +460,63 @@ mod tests {
         assert_eq!(thaw_left_over(pool.path()).unwrap(), 1);
         assert_eq!(thaw_left_over(pool.path()).unwrap(), 0);
         end(child);
+    }
+
+    /// Without a free descriptor nothing can be seen of a process: it is not signalled, and it is
+    /// neither taken for one that stands still nor for one that stores to nothing.
+    ///
+    /// Guarantee: keeper/stopped-programs
+    /// Guarantee: keeper/atomic-copy
+    #[test]
+    fn process_that_cannot_be_looked_at_is_not_signalled() {
+        use std::os::fd::AsRawFd;
+
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+        const TEST: &str = "freeze::tests::process_that_cannot_be_looked_at_is_not_signalled";
+        const ROLE: &str = "HOLDFAST_KEEPER_TEST_WITHOUT_DESCRIPTORS";
+        if std::env::var_os(ROLE).is_none() {
+            // The limit is that of a whole process.
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args([TEST, "--exact", "--nocapture"]).env(ROLE, "1");
+            let done = command.output().unwrap();
+            let told = String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success() && told.contains("1 passed"), "{told}");
+            return;
+        }
+        let (pool, child) = (tempfile::tempdir().unwrap(), sleeper());
+        let held = [held_by(&child)];
+        // What a process left that had this number before.
+        let earlier = ProcessId { pid: child.id(), start_ticks: 1 };
+        fs::write(note_path(pool.path()), format!("{} 1\n", child.id())).unwrap();
+        let limit = getrlimit(Resource::Nofile);
+        let free = rustix::io::fcntl_dupfd_cloexec(io::stderr(), 0).unwrap().as_raw_fd() as u64;
+        let leave = |count: u64| {
+            let left = Rlimit { current: Some(free + count), ..limit };
+            setrlimit(Resource::Nofile, left).unwrap();
+        };
+        // For the descriptor of the process itself, and for nothing of `/proc`.
+        leave(1);
+        let (opened, gone_on) = (open(earlier), thaw_left_over(pool.path()));
+        let is_noted = note_path(pool.path()).exists();
+        leave(0);
+        let is_still = stands_still(child.id());
+        let is_watched = Frozen::any_writer(&held, |_| false);
+        let frozen = Frozen::stop(pool.path(), &held, None);
+        setrlimit(Resource::Nofile, limit).unwrap();
+        assert!(opened.is_err() && gone_on.is_err(), "{opened:?} {gone_on:?}");
+        assert!(is_noted, "nothing tells any more who is stopped");
+        assert!(!is_still && is_watched && frozen.is_err(), "{is_still} {is_watched} {frozen:?}");
+        end(child);
+    }
+
+    /// A note of bytes that are no text is passed over, line by line.
+    #[test]
+    fn note_that_is_no_text_is_passed_over() {
+        let pool = tempfile::tempdir().unwrap();
+        fs::write(note_path(pool.path()), b"\xff\xfe 1\n").unwrap();
+        assert_eq!(thaw_left_over(pool.path()).unwrap(), 0);
+        assert!(!note_path(pool.path()).exists());
     }
 
     /// A process that has the file mapped for itself only is none that stores to it.

@@ -2,12 +2,15 @@
 //! memory.
 //!
 //! Every answer was true at some moment; a process that goes away while it is looked at is simply
-//! not there.
+//! not there. One that cannot be looked at, as no descriptor or no memory is left, is not taken for
+//! one that is gone: that is an error, or unknown.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
 
 /// A file, told apart from all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +33,7 @@ pub(crate) struct Stat {
 pub(crate) enum Maps {
     /// For each of the files whether it may store to that.
     Stores(Vec<bool>),
-    /// It may not be looked at.
+    /// It may not, or cannot, be looked at.
     Unknown,
     /// It has ended, or is a thread of the kernel.
     NoMemory,
@@ -53,9 +56,16 @@ impl FileId {
 }
 
 /// All processes.
-pub(crate) fn processes() -> Vec<u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+///
+/// # Errors
+/// When they cannot be listed: there may be any.
+pub(crate) fn processes() -> io::Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        found.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    Ok(found)
 }
 
 pub(crate) fn stat(pid: u32) -> Option<Stat> {
@@ -63,14 +73,40 @@ pub(crate) fn stat(pid: u32) -> Option<Stat> {
 }
 
 /// The states of a process's threads; empty when it is gone.
-pub(crate) fn thread_states(pid: u32) -> Vec<char> {
-    let state = |thread: PathBuf| Some(parse_stat(&fs::read(thread.join("stat")).ok()?)?.state);
-    threads(pid).into_iter().filter_map(state).collect()
+///
+/// # Errors
+/// When one of them cannot be looked at: it may be in any state.
+pub(crate) fn thread_states(pid: u32) -> io::Result<Vec<char>> {
+    let mut states = Vec::new();
+    for thread in threads(pid)? {
+        match fs::read(thread.join("stat")) {
+            Ok(text) => states.push(parse_stat(&text).ok_or(ErrorKind::InvalidData)?.state),
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(states)
 }
 
-fn threads(pid: u32) -> Vec<PathBuf> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    threads.map(|thread| thread.path()).collect()
+fn threads(pid: u32) -> io::Result<Vec<PathBuf>> {
+    let mut threads = Vec::new();
+    let entries = match fs::read_dir(format!("/proc/{pid}/task")) {
+        Err(error) if is_gone(&error) => return Ok(threads),
+        entries => entries?,
+    };
+    for entry in entries {
+        match entry {
+            Ok(entry) => threads.push(entry.path()),
+            Err(error) if is_gone(&error) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(threads)
+}
+
+/// Whether this says that a process or a thread has ended.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
 /// Which of the files a process may store to.
@@ -80,19 +116,22 @@ pub(crate) fn maps(pid: u32, files: &[FileId]) -> Maps {
         return of_first_thread;
     }
     // The first thread has ended, and others may go on with the memory.
-    let others = threads(pid).into_iter().map(|thread| maps_of(&thread, files));
-    others.into_iter().find(|found| *found != Maps::NoMemory).unwrap_or(Maps::NoMemory)
+    let Ok(others) = threads(pid) else { return Maps::Unknown };
+    let mut others = others.iter().map(|thread| maps_of(thread, files));
+    others.find(|found| *found != Maps::NoMemory).unwrap_or(Maps::NoMemory)
 }
 
 fn maps_of(process: &Path, files: &[FileId]) -> Maps {
-    match fs::read_to_string(process.join("maps")) {
+    match fs::read(process.join("maps")) {
         Ok(text) if text.is_empty() => Maps::NoMemory,
         Ok(text) => {
+            // Paths may hold any byte.
+            let text = String::from_utf8_lossy(&text);
             let mapped: Vec<FileId> = text.lines().filter_map(shared_file).collect();
             Maps::Stores(files.iter().map(|file| mapped.contains(file)).collect())
         }
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => Maps::Unknown,
-        Err(_) => Maps::NoMemory,
+        Err(error) if is_gone(&error) => Maps::NoMemory,
+        Err(_) => Maps::Unknown,
     }
 }
 
@@ -139,5 +178,23 @@ mod tests {
         assert_eq!(shared_file(line), Some(file));
         assert_eq!(shared_file(&line.replace("rw-s", "rw-p")), None);
         assert_eq!(shared_file("nonsense"), None);
+    }
+
+    /// A program that maps a file whose name is no text may store to heaps as every other one.
+    ///
+    /// Guarantee: keeper/stopped-programs
+    #[test]
+    fn mapped_file_without_a_text_name_hides_no_writer() {
+        let process = tempfile::tempdir().unwrap();
+        let text = b"100010000000-100010400000 rw-s 00200000 00:1a 2049   /dev/shm/p/words.image\n\
+            7f0000000000-7f0000001000 r--p 00000000 00:1a 7   /tmp/caf\xe9\n";
+        fs::write(process.path().join("maps"), text).unwrap();
+        let file = FileId { device: (0, 0x1a), inode: 2049 };
+        assert_eq!(maps_of(process.path(), &[file]), Maps::Stores(vec![true]));
+        // What is no answer is not that it stores to nothing.
+        fs::remove_file(process.path().join("maps")).unwrap();
+        assert_eq!(maps_of(process.path(), &[file]), Maps::NoMemory);
+        fs::create_dir(process.path().join("maps")).unwrap();
+        assert_eq!(maps_of(process.path(), &[file]), Maps::Unknown);
     }
 }

@@ -9,10 +9,12 @@
 //!   for no process ([`Closer`]).
 
 use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use holdfast_sys::file::effective_user;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -63,6 +65,24 @@ pub(crate) enum Progress {
     Done,
 }
 
+/// Removes the socket that a keeper which was killed left at a path.
+///
+/// # Errors
+/// `Place` when something else is there, which stays; `Io`.
+pub(crate) fn remove_old_socket(path: &Path) -> Result<()> {
+    match path.symlink_metadata() {
+        Ok(found) if found.file_type().is_socket() && found.uid() == effective_user() => {
+            std::fs::remove_file(path).map_err(DaemonError::io("remove the old socket", path))
+        }
+        Ok(_) => {
+            let why = "something else is there; move it away, or choose another path";
+            Err(DaemonError::Place { path: path.to_owned(), why })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(DaemonError::io("examine", path)(error)),
+    }
+}
+
 /// A socket that only its user can connect to, from the first moment on: the mode of its file is
 /// that of the socket, less the umask.
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
@@ -75,15 +95,10 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Server {
-    /// Listens at a path. What a keeper that was killed left there is removed: the caller is the
-    /// only keeper.
+    /// Listens at a path. The socket that a keeper which was killed left there is removed: the
+    /// caller is the only keeper.
     pub(crate) fn bind(path: &Path) -> Result<Server> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(DaemonError::io("remove the old socket", path)(error));
-            }
-            _ => {}
-        }
+        remove_old_socket(path)?;
         Server::new(bind_private(path).map_err(DaemonError::io("listen at", path))?)
     }
 
@@ -188,7 +203,7 @@ impl Connection {
     }
 
     fn is_allowed(&self) -> bool {
-        let us = holdfast_sys::file::effective_user();
+        let us = effective_user();
         socket_peercred(&self.stream).is_ok_and(|peer| {
             let uid = peer.uid.as_raw();
             uid == us || uid == 0
@@ -215,5 +230,25 @@ impl Connection {
             }
         }
         Progress::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path that leads to something else, mistyped perhaps, costs that nothing.
+    ///
+    /// Guarantee: keeper/socket
+    #[test]
+    fn only_an_old_socket_makes_way_for_a_new_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keeper.sock");
+        drop(Server::bind(&path).unwrap());
+        drop(Server::bind(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "a letter").unwrap();
+        assert!(matches!(Server::bind(&path), Err(DaemonError::Place { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), b"a letter");
     }
 }

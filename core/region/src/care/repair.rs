@@ -29,7 +29,9 @@ use holdfast_sys::lock::{FileLock, LockMode};
 use serde::Serialize;
 
 use crate::error::{ErrorKind, RegionError, Result};
-use crate::media::files::{base_path, copies_path, journal_path, redo_path};
+use crate::media::files::{
+    base_path, copies_path, grants_temporary_path, journal_path, redo_path, rescue_path,
+};
 use crate::media::format::{Header, SLOT_BYTES};
 use crate::media::image::{FileFault, Image};
 use crate::media::journal::find_journal;
@@ -150,13 +152,25 @@ impl NameSpace {
                 let Some(base) = base.filter(|base| verify_base(base, None).is_ok()) else {
                     return Err(error);
                 };
+                // A new base would make a rescue copy stale that is newer than the store.
+                let found = self.examine_without(name, key, (None, Some(base)), &mut findings)?;
+                let (how, lost) = match found.0 {
+                    Source::Rescue => (
+                        "removed: the region goes on from its rescue copy",
+                        "what was stored since that copy was made",
+                    ),
+                    _ => (
+                        "removed: the region goes on from its last commit",
+                        "what was stored since the last commit",
+                    ),
+                };
                 findings.push(FileFinding {
                     path: current_image_path(self.places(), name),
                     what: first_clause(&error),
-                    how: "removed: the region goes on from its last commit",
-                    lost: Some("what was stored since the last commit".to_owned()),
+                    how,
+                    lost: Some(lost.to_owned()),
                 });
-                self.examine_store(base, &mut findings)?
+                found
             }
             Err(error) => return Err(error),
         };
@@ -244,8 +258,8 @@ impl NameSpace {
         Ok(())
     }
 
-    /// Copies all files of a region to a new directory in the store, durably.
-    fn keep_copies(&self, name: &RegionName) -> Result<PathBuf> {
+    /// Copies all files of a region that count to a new directory in the store, durably.
+    fn keep_copies(&self, name: &RegionName, source: &Source) -> Result<PathBuf> {
         let (store, image) = (self.places().store(), current_image_path(self.places(), name));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let free = (now..now + (1 << 20)).map(|second| copies_path(store, name, second));
@@ -259,7 +273,8 @@ impl NameSpace {
             base_path(store, name),
             journal_path(store, name),
         ];
-        for from in &files {
+        let rescue = matches!(source, Source::Rescue).then(|| rescue_path(store, name));
+        for from in files.iter().chain(&rescue) {
             let Some(file_name) = from.file_name().filter(|_| from.symlink_metadata().is_ok())
             else {
                 continue;
@@ -324,10 +339,12 @@ impl Examination {
     /// `StoreFull`, `NoRoom`, `Io`: the region is as it was or mended, and can be mended again.
     pub fn mend(self, pieces: &[(u64, &[u8])]) -> Result<PathBuf> {
         let Examination { names, name, key, findings, source, lock, .. } = self;
-        let copies = names.keep_copies(&name)?;
+        let copies = names.keep_copies(&name, &source)?;
         let path = current_image_path(names.places(), &name);
         match source {
-            Source::Image | Source::Rescue => {}
+            Source::Image => {}
+            // One that is there is bad, or does not count.
+            Source::Rescue => names.remove_image_durably(&name, &path)?,
             Source::ImageWithout(header) => {
                 let file = private_options().read(true).write(true).open(&path);
                 let file = file.map_err(RegionError::io("open", &path))?;
@@ -353,6 +370,13 @@ impl Examination {
         }
         region.rewrite(pieces)?;
         region.close()?;
+        // A process that replaced the access table died; what stays of it is in no process's way.
+        let half = grants_temporary_path(names.places().store(), &name);
+        if half.symlink_metadata().is_ok()
+            && let Ok(_names) = names.lock_names()
+        {
+            let _ = names.remove_file(&half);
+        }
         Ok(copies)
     }
 }

@@ -11,6 +11,8 @@
 //!   removes the copy first: the store's numbers would not tell that it is older.
 //! - Who removes a copy removes the temporary file first, so that one which is being made, perhaps
 //!   without the region's lock, gets no name.
+//! - A copy that a newer program wrote is neither passed over nor replaced, and goes only with the
+//!   whole region.
 //! - Nothing here changes an image, a base file or a journal.
 
 #![forbid(unsafe_code)]
@@ -19,7 +21,6 @@ mod naming;
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use holdfast_sys::file::private_options;
@@ -37,9 +38,9 @@ use crate::media::redo;
 use crate::media::sparse::{CopyError, DataSum, sum_and_copy};
 use crate::name::RegionName;
 use crate::names::namespace::NameSpace;
-use crate::names::places::{current_image_path, redo_paths};
+use crate::names::places::current_image_path;
 use crate::store::base::{open_base, target_error};
-use crate::store::rescue::{NOTE_OFFSET, Note, open_rescue, position_of_copy};
+use crate::store::rescue::{NOTE_OFFSET, Note, open_rescue, position_of_copy, refuse_newer_rescue};
 use crate::store::stored::{Position, Stored, position};
 
 /// How long another process may take to make a copy in the same store.
@@ -98,8 +99,8 @@ impl NameSpace {
     ///
     /// # Errors
     /// `NotFound`; `Held` when another process than `stopped_writer` writes the region, or makes a
-    /// copy; one of the errors about a bad file; `StoreFull`, `Io`. The copy that was there before
-    /// stays.
+    /// copy; one of the errors about a bad file, of a copy that a newer program wrote as well;
+    /// `StoreFull`, `Io`. The copy that was there before stays.
     pub fn rescue(&self, name: &RegionName, stopped_writer: Option<u32>) -> Result<Rescue> {
         self.rescue_with(name, Writer::Stopped(stopped_writer), false, || true)
     }
@@ -188,12 +189,13 @@ impl NameSpace {
         let Some(image) = self.image_to_rescue(name)? else {
             return Ok(Begun::Done(Rescue::NoImage));
         };
+        refuse_newer_rescue(self.places().store(), name)?;
         // Before the image is read: whatever the store gets later is newer than the copy.
         let seen = self.seen_in_store(&image.header);
         self.sync_journal(name)?;
         if if_changed && let Some(same) = self.holds_the_same(&image, seen)? {
             if same == Rescue::Stored {
-                self.remove_rescue(name)?;
+                self.drop_rescue(name)?;
             }
             return Ok(Begun::Done(same));
         }
@@ -211,7 +213,7 @@ impl NameSpace {
     /// Whether the image still is what was copied.
     fn is_as_copied(&self, image: &Image, copied: &DataSum) -> Result<bool> {
         // At the moment between the two readings.
-        if self.publication_of(image).is_some() {
+        if self.publication_of(image)?.is_some() {
             return Ok(false);
         }
         let again = sum_and_copy(&image.file, image.header.backed_bytes, None);
@@ -298,7 +300,7 @@ impl NameSpace {
 
     /// What holds the same as the image: the copy or the base file.
     fn holds_the_same(&self, image: &Image, seen: Position) -> Result<Option<Rescue>> {
-        if self.publication_of(image).is_some() {
+        if self.publication_of(image)?.is_some() {
             return Ok(None);
         }
         let (store, header) = (self.places().store(), &image.header);
@@ -323,14 +325,6 @@ impl NameSpace {
         } else {
             same(rescue).then_some(Rescue::Unchanged)
         })
-    }
-
-    /// A publication that a stopped writer has begun: it counts, and the image has perhaps a part
-    /// of it.
-    fn publication_of(&self, image: &Image) -> Option<File> {
-        let counts = |path: &PathBuf| redo::counts(path, &image.header);
-        let path = redo_paths(self.places(), &image.header.name).into_iter().find(counts)?;
-        private_options().read(true).open(path).ok()
     }
 
     /// Writes a copy under a temporary name. `None` when the image was found changed, if a process
@@ -362,7 +356,11 @@ impl NameSpace {
                 CopyError::Write(source) => BuildError::Target { step: "write", source },
                 error => BuildError::Source(read_error(error, image)),
             })?;
-            if let Some(log) = self.publication_of(image) {
+            // A stopped writer has begun it.
+            if let Some(path) = self.publication_of(image).map_err(BuildError::Source)? {
+                let log = private_options().read(true).open(&path);
+                let log =
+                    log.map_err(RegionError::io("open", &path)).map_err(BuildError::Source)?;
                 let write =
                     &mut |bytes: &[u8], offset| storage.write_at(file, bytes, DATA_OFFSET + offset);
                 redo::replay(&log, &image.header, write)

@@ -267,7 +267,7 @@ impl DamagedFile {
             match redo::replay(&file, image, &mut |bytes, offset| self.put(bytes, offset)) {
                 Ok(false) => return None,
                 Ok(true) => (1, None),
-                Err(error) => (0, Some(error.to_string())),
+                Err(error) => (0, Some(redo::log_error("read", &path, error).to_string())),
             };
         Some(ContinuationReport { path, commits, damaged })
     }

@@ -26,7 +26,7 @@ use crate::name::RegionName;
 use crate::names::key::{OwnerKey, check_key};
 use crate::names::namespace::NameSpace;
 use crate::store::base::{open_base, target_error, verify_base, write_base};
-use crate::store::stored::{Stored, adoptable, check_replaceable, next_base_header};
+use crate::store::stored::{Stored, adoptable, next_base_header};
 
 /// A region that no process writes, with a base that is up to date.
 pub(crate) struct Settled {
@@ -60,7 +60,7 @@ impl NameSpace {
             let stored = Stored::open(self.places().store(), name)?;
             if let Some(rescue) = self.rescue_that_counts(name, stored.as_ref())? {
                 check_key(name, rescue.header.owner_fingerprint, key)?;
-                return self.settle_image(name, key);
+                return self.settle_image(name, key, rescue.header.uuid);
             }
             let stored = stored.ok_or_else(|| self.not_found(name))?;
             check_key(name, stored.base.header.owner_fingerprint, key)?;
@@ -82,14 +82,20 @@ impl NameSpace {
         {
             return Ok((Some(image), stored.base));
         }
+        let uuid = image.header.uuid;
         drop(image);
-        self.settle_image(name, key)
+        self.settle_image(name, key, uuid)
     }
 
-    /// Opens the image as a writer would, and makes a base of it.
-    fn settle_image(&self, name: &RegionName, key: &OwnerKey) -> Result<(Option<Image>, Image)> {
+    /// Opens the image, which has this identity, as a writer would, and makes a base of it.
+    fn settle_image(
+        &self,
+        name: &RegionName,
+        key: &OwnerKey,
+        uuid: [u8; 16],
+    ) -> Result<(Option<Image>, Image)> {
         let store = self.places().store();
-        check_replaceable(store, name)?;
+        self.check_store_of(name, uuid)?;
         // Opening knows what a crash and a damaged slot mean for the header, and finishes
         // publications.
         let (mut image, _, _) = self.open_locked(name, key)?.ok_or_else(|| self.not_found(name))?;

@@ -38,6 +38,7 @@ use crate::names::namespace::NameSpace;
 use crate::names::places::{current_image_path, redo_paths};
 use crate::names::quotas::{is_workers_key, parent_only};
 use crate::store::base::{open_base, verified_data};
+use crate::store::rescue::refuse_newer_rescue;
 use crate::store::stored::check_replaceable;
 
 /// A snapshot, described without reading its data.
@@ -241,6 +242,8 @@ impl NameSpace {
         let snapshot = self.snapshot_file(name, tag)?;
         check_key(name, snapshot.header.owner_fingerprint, key)?;
         let _lock = self.lock(name, LockMode::Exclusive)?;
+        // The restored region could not be opened beside it.
+        refuse_newer_rescue(self.places().store(), name)?;
         let (mut kept, mut settled) = (None, None);
         let existed = self.exists(name);
         if existed {
@@ -371,11 +374,8 @@ impl NameSpace {
     fn check_owner_of_rest(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
         let store = self.places().store();
         check_replaceable(store, name)?;
-        let base = match open_base(store, name) {
-            Err(fault @ FileFault::Renamed { .. }) => return Err(self.base_error(name, fault)),
-            other => other.ok(),
-        };
-        let owners = [self.image(name, LockMode::Exclusive).ok().flatten(), base];
+        let owners =
+            [self.image(name, LockMode::Exclusive).ok().flatten(), open_base(store, name).ok()];
         owners
             .into_iter()
             .flatten()
@@ -421,7 +421,10 @@ impl NameSpace {
 
 /// Whether the files of a region are damaged, rather than newer or another region's.
 fn may_be_discarded(error: &RegionError) -> bool {
-    let is_sound = matches!(error, RegionError::NewerFormat { .. } | RegionError::Renamed { .. });
+    let is_sound = matches!(
+        error,
+        RegionError::NewerFormat { .. } | RegionError::Renamed { .. } | RegionError::Clash { .. }
+    );
     error.kind() == ErrorKind::BadFile && !is_sound
 }
 

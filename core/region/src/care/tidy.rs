@@ -20,7 +20,8 @@ use serde::Serialize;
 
 use crate::error::{RegionError, Result};
 use crate::media::files::{
-    builder_of, copies_directory, lock_path, rescue_lock_path, unnamed_rescue_of,
+    builder_of, copies_directory, lock_path, names_lock_path, rescue_lock_path, unnamed_grants_of,
+    unnamed_rescue_of,
 };
 use crate::media::medium::Medium;
 use crate::name::RegionName;
@@ -77,11 +78,15 @@ impl NameSpace {
                 }
             }
         }
-        if recorded_holder(&rescue_lock_path(store)).is_none() {
-            for path in entries(store)? {
-                if let Some(name) = path.file_name().and_then(unnamed_rescue_of) {
-                    found.extend(leftover(LeftoverKind::Temporary, name, path, &[]));
-                }
+        // Each kind is built under a lock of its own.
+        let is_making_rescues = recorded_holder(&rescue_lock_path(store)).is_some();
+        let is_making_grants = recorded_holder(&names_lock_path(pool)).is_some();
+        for path in entries(store)? {
+            let Some(file_name) = path.file_name() else { continue };
+            let rescue = unnamed_rescue_of(file_name).filter(|_| !is_making_rescues);
+            let grants = unnamed_grants_of(file_name).filter(|_| !is_making_grants);
+            if let Some(name) = rescue.or(grants) {
+                found.extend(leftover(LeftoverKind::Temporary, name, path, &[]));
             }
         }
         for of_name in entries(&copies_directory(store))? {
@@ -101,12 +106,18 @@ impl NameSpace {
     /// Removes what [`NameSpace::leftovers`] found; what is gone by now is no error.
     ///
     /// # Errors
-    /// `Held` when a process has the region, and may be building, or makes a rescue copy; `Io`.
+    /// `Held` when a process has the region, and may be building, or makes a rescue copy;
+    /// `NamesBusy` when one may be replacing an access table; `Io`.
     pub fn remove_leftover(&self, leftover: &Leftover) -> Result<()> {
         let path = &leftover.path;
         if path.file_name().and_then(unnamed_rescue_of).is_some() {
             // Who builds such a file need not have the region's lock.
             let _only = self.lock_rescues_within(RESCUES_PATIENCE, &leftover.name)?;
+            return self.remove_file(path);
+        }
+        if path.file_name().and_then(unnamed_grants_of).is_some() {
+            // Nor who replaces an access table, while a program has the region.
+            let _names = self.lock_names()?;
             return self.remove_file(path);
         }
         let lock = self.lock(&leftover.name, LockMode::Exclusive)?;

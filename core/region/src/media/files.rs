@@ -52,6 +52,12 @@ pub(crate) fn grants_temporary_path(store: &Path, name: &RegionName) -> PathBuf 
     store.join(format!(".{name}.grants-tmp"))
 }
 
+/// The region whose access table is built under this name.
+pub(crate) fn unnamed_grants_of(file_name: &OsStr) -> Option<RegionName> {
+    let name = file_name.to_str()?.strip_prefix('.')?.strip_suffix(".grants-tmp")?;
+    RegionName::parse_any(name).ok()
+}
+
 /// The rescue copy of a region.
 pub(crate) fn rescue_path(store: &Path, name: &RegionName) -> PathBuf {
     store.join(format!("{name}.rescue"))
@@ -194,6 +200,21 @@ mod tests {
             ".words.grants-tmp",
             ".rescue.lock",
             "words.rescue",
+        ] {
+            assert_eq!(name(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_named_like_unnamed_grants_is_such() {
+        let name = |text: &str| unnamed_grants_of(OsStr::new(text)).map(|name| name.to_string());
+        assert_eq!(name(".words.grants-tmp").as_deref(), Some("words"));
+        for other in [
+            "words.grants-tmp",
+            ".grants-tmp",
+            ".words.grants-tmp.tmp-1",
+            ".words.rescue-tmp",
+            "words.grants",
         ] {
             assert_eq!(name(other), None, "{other}");
         }

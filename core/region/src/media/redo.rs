@@ -12,6 +12,8 @@
 //! - In a pool that outlives the boot every step is durable before the next one is made: changes
 //!   and table, header, image, the header's end.
 //! - A log belongs to one image: another UUID or image generation makes it void.
+//! - A log that counts and cannot be read, or that a newer program wrote, is an error: without it
+//!   the image may be half of a publication.
 //! - Applying it twice gives the same bytes as once.
 
 #![forbid(unsafe_code)]
@@ -27,8 +29,9 @@ use xxhash_rust::xxh3::Xxh3;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::error::{FileRemedy, RegionError};
 use crate::media::format::{DATA_OFFSET, Header};
-use crate::media::image::Image;
+use crate::media::image::{FileFault, Image};
 use crate::media::sparse::{PAGE_BYTES, buffer};
 use crate::media::storage::Storage;
 
@@ -187,20 +190,49 @@ impl Redo {
 }
 
 /// Whether there is a log with a commit in it, of whatever image.
-pub(crate) fn is_pending(path: &Path) -> bool {
+///
+/// # Errors
+/// What the kernel reports of a log that is there.
+pub(crate) fn is_pending(path: &Path) -> io::Result<bool> {
+    let file = match private_options().read(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
     let mut header = [0; HEADER_BYTES];
-    let file = private_options().read(true).open(path);
-    file.is_ok_and(|file| file.read_exact_at(&mut header, 0).is_ok() && header.starts_with(&MAGIC))
+    match file.read_exact_at(&mut header, 0) {
+        // Its writer is making it, or died there.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| header.starts_with(&MAGIC)),
+    }
 }
 
 /// Whether there is a log with a commit in it that belongs to this image.
-pub(crate) fn counts(path: &Path, image: &Header) -> bool {
-    let file = private_options().read(true).open(path);
-    file.and_then(|file| read_table(&file, image)).is_ok_and(|table| table.is_some())
+///
+/// # Errors
+/// As [`recover`].
+pub(crate) fn counts(path: &Path, image: &Header) -> io::Result<bool> {
+    match private_options().read(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        opened => Ok(read_table(&opened?, image)?.is_some()),
+    }
+}
+
+/// The error of a log that could not be read, or put into the image.
+pub(crate) fn log_error(step: &'static str, path: &Path, source: io::Error) -> RegionError {
+    match newer_version(path) {
+        Some(version) if source.kind() == io::ErrorKind::Unsupported => {
+            let remedy = FileRemedy::RestoreFile { path: path.to_owned() };
+            FileFault::Newer { version, flags: 0 }.into_error(path, remedy)
+        }
+        _ => RegionError::Io { step, path: path.to_owned(), source },
+    }
 }
 
 /// Finishes the commit of a writer that died in the middle of it, if there is one for this image;
 /// whether there was.
+///
+/// # Errors
+/// `Unsupported` when a newer program wrote the log (see [`log_error`]); what the kernel reports.
 pub(crate) fn recover(storage: &dyn Storage, image: &Image, path: &Path) -> io::Result<bool> {
     let file = match private_options().read(true).write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -248,10 +280,19 @@ pub(crate) fn replay(
 
 /// The image generation that a log with a commit in it says it is for.
 pub(crate) fn generation(path: &Path) -> Option<u64> {
+    pending_header(path).map(|log| log.image_generation.get())
+}
+
+/// The version of a log with a commit in it, if this program does not know it.
+fn newer_version(path: &Path) -> Option<u32> {
+    pending_header(path).map(|log| log.version.get()).filter(|version| *version > VERSION)
+}
+
+fn pending_header(path: &Path) -> Option<LogHeader> {
     let mut log = LogHeader::new_zeroed();
     let file = private_options().read(true).open(path).ok()?;
     file.read_exact_at(log.as_mut_bytes(), 0).ok()?;
-    (log.magic == MAGIC).then_some(log.image_generation.get())
+    (log.magic == MAGIC).then_some(log)
 }
 
 /// The table of a commit that counts and belongs to the image.
@@ -263,7 +304,7 @@ fn read_table(file: &File, image: &Header) -> io::Result<Option<Vec<Entry>>> {
     }
     file.read_exact_at(log.as_mut_bytes(), 0)?;
     let ours = log.magic == MAGIC
-        && log.version.get() == VERSION
+        && log.version.get() >= VERSION
         && log.uuid == image.uuid
         && log.image_generation.get() == image.image_generation;
     let count = log.count.get();
@@ -274,6 +315,10 @@ fn read_table(file: &File, image: &Header) -> io::Result<Option<Vec<Entry>>> {
     file.read_exact_at(&mut bytes, TABLE_OFFSET)?;
     if log.sum.get() != sum(&log, &bytes) {
         return Ok(None);
+    }
+    // A later version keeps header, table and sum, so that this is no damage.
+    if log.version.get() > VERSION {
+        return Err(io::ErrorKind::Unsupported.into());
     }
     let mut payload_end = payload_offset(count);
     let mut table = Vec::new();

@@ -24,6 +24,7 @@ use crate::names::namespace::NameSpace;
 use crate::names::places::Places;
 use crate::names::region::{CheckpointReport, Region};
 use crate::names::room::{KEEPER, MARGIN_BYTES};
+use crate::store::rescue::refuse_newer_rescue;
 use crate::store::stored::{Stored, is_behind, source_error};
 
 /// What an eviction did.
@@ -86,7 +87,8 @@ impl NameSpace {
     ///
     /// # Errors
     /// `NotFound`, `Held`; as [`NameSpace::checkpoint_unheld`]; `OnlyCopy`, `StoreBehind` and the
-    /// errors about a bad file when the store does not hold it: the image then stays.
+    /// errors about a bad file when the store does not hold it, or has a rescue copy of a newer
+    /// program, beside which it could not be opened again: the image then stays.
     pub fn evict(&self, name: &RegionName) -> Result<EvictionReport> {
         let lock = |name: &RegionName| self.lock(name, LockMode::Exclusive);
         self.evict_locked(name, lock)
@@ -106,6 +108,7 @@ impl NameSpace {
             return Err(self.not_found(name));
         }
         let lock = lock(name)?;
+        refuse_newer_rescue(self.places().store(), name)?;
         let Some((image, opened)) = self.open_unheld(name)? else {
             return Ok(EvictionReport::default());
         };

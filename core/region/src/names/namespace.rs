@@ -38,8 +38,8 @@ use crate::media::storage::Storage;
 use crate::name::{RegionName, near_names};
 use crate::names::places::{Places, current_image_path, image_paths, redo_paths};
 use crate::store::base::{open_base, verify_base};
-use crate::store::rescue::{goes_on_from, open_rescue};
-use crate::store::stored::{Stored, knows_more, remedy_for_image};
+use crate::store::rescue::{goes_on_from, open_rescue, refuse_newer_rescue};
+use crate::store::stored::{Stored, check_replaceable, knows_more, remedy_for_image};
 
 /// How long a holder may take to write its record, or a reader to go.
 const HELD_PATIENCE: Duration = Duration::from_millis(500);
@@ -362,8 +362,29 @@ impl NameSpace {
         Ok(())
     }
 
+    /// Refuses to replace what a newer program, or another region, has in the store, by a new base
+    /// of the region whose image has this identity.
+    ///
+    /// # Errors
+    /// `NewerFormat`, `Renamed`, `Clash`.
+    pub(crate) fn check_store_of(&self, name: &RegionName, uuid: [u8; 16]) -> Result<()> {
+        let store = self.places.store();
+        match check_replaceable(store, name)? {
+            Some(found) if found != uuid => {
+                let base = base_path(store, name);
+                let image = current_image_path(&self.places, name);
+                Err(RegionError::Clash { name: name.to_string(), base, image })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The rescue copy, if it is newer than what is stored and whole. The caller holds the name's
     /// lock, and there is no image.
+    ///
+    /// # Errors
+    /// `NewerFormat` of a copy that a newer program wrote, which may be newer than the store.
+    /// Without a base file, one of the errors about a bad file.
     pub(crate) fn rescue_that_counts(
         &self,
         name: &RegionName,
@@ -378,7 +399,9 @@ impl NameSpace {
             (Ok(rescue), Some(stored)) if !goes_on_from(&rescue, stored) => return Ok(None),
             // Without a base file the copy is all that there is.
             (Ok(rescue), None) => return Ok(Some(rescue)),
-            (Err(fault), None) => return Err(fail(fault)),
+            (Err(fault @ FileFault::Newer { .. }), _) | (Err(fault), None) => {
+                return Err(fail(fault));
+            }
             // Whatever is wrong with it, what was committed is in the store.
             (Err(_), Some(_)) => None,
             (Ok(rescue), Some(_)) => verify_base(&rescue, None).is_ok().then_some(rescue),
@@ -406,6 +429,16 @@ impl NameSpace {
             }
         }
         if removed { self.sync_store() } else { Ok(()) }
+    }
+
+    /// The same of a copy that is older than what counts, or holds the same; one that a newer
+    /// program wrote stays.
+    ///
+    /// # Errors
+    /// `NewerFormat`, `Io`.
+    pub(crate) fn drop_rescue(&self, name: &RegionName) -> Result<()> {
+        refuse_newer_rescue(self.places.store(), name)?;
+        self.remove_rescue(name)
     }
 
     /// A header of the region: the image's, or the base file's when there is no image or a damaged

@@ -28,6 +28,7 @@ use crate::names::reader::RegionReader;
 use crate::names::region::{Opened, Region};
 use crate::names::summary::summarize;
 use crate::store::base::verify_base;
+use crate::store::rescue::refuse_newer_rescue;
 use crate::store::stored::{Stored, source_error};
 
 /// How often writers may die in a publication while a reader waits.
@@ -185,6 +186,7 @@ impl NameSpace {
     /// Removes an image that is not to be believed, once the store was found whole.
     fn drop_void(&self, image: Image) -> Result<()> {
         let name = image.header.name.clone();
+        refuse_newer_rescue(self.places().store(), &name)?;
         let Some(stored) = Stored::open(self.places().store(), &name)? else {
             // A region that never had a checkpoint may have a rescue copy.
             return match self.rescue_that_counts(&name, None)? {
@@ -207,10 +209,8 @@ impl NameSpace {
             let lock = self.lock(name, LockMode::Shared)?;
             let (image, opened) = self.open_shared(name)?.ok_or_else(|| self.not_found(name))?;
             // A writer may have come and died between the two steps before.
-            let counts =
-                |path: &PathBuf| redo::is_pending(path) && redo::counts(path, &image.header);
             if matches!(opened, Opened::Cold | Opened::Rescued)
-                || !redo_paths(self.places(), name).iter().any(counts)
+                || self.publication_of(&image)?.is_none()
             {
                 return Ok((image, opened, lock));
             }
@@ -243,17 +243,32 @@ impl NameSpace {
         }
     }
 
+    /// The redo log of a publication that counts, and of which the image perhaps has a part.
+    pub(crate) fn publication_of(&self, image: &Image) -> Result<Option<PathBuf>> {
+        for path in redo_paths(self.places(), &image.header.name) {
+            let counts = redo::counts(&path, &image.header);
+            if counts.map_err(|source| redo::log_error("read", &path, source))? {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
+    }
+
     /// Finishes what a writer in `atomic` mode had begun to publish when it died.
     fn finish_publication(&self, image: &Image) -> Result<()> {
         redo_paths(self.places(), &image.header.name).into_iter().try_for_each(|path| {
-            let finished = redo::recover(self.storage(), image, &path);
-            finished.map(drop).map_err(RegionError::io("finish the publication in", path))
+            let finished = redo::recover(self.storage(), image, &path).map(drop);
+            finished.map_err(|source| redo::log_error("finish the publication in", &path, source))
         })
     }
 
     /// The same before a reader comes, which would otherwise see a part of it.
     fn finish_publication_of(&self, name: &RegionName) -> Result<()> {
-        if !redo_paths(self.places(), name).iter().any(|path| redo::is_pending(path)) {
+        let mut is_pending = false;
+        for path in redo_paths(self.places(), name) {
+            is_pending |= redo::is_pending(&path).map_err(RegionError::io("read", &path))?;
+        }
+        if !is_pending {
             return Ok(());
         }
         let _lock = self.lock(name, LockMode::Exclusive)?;

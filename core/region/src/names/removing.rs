@@ -7,7 +7,8 @@ use holdfast_sys::lock::{FileLock, LockMode};
 use crate::error::remedy::FileRemedy;
 use crate::error::{RegionError, Result};
 use crate::media::files::{
-    base_path, grants_path, journal_path, lock_path, remove_temporaries, rescue_path,
+    base_path, grants_path, grants_temporary_path, journal_path, lock_path, remove_temporaries,
+    rescue_path,
 };
 use crate::media::image::{FileFault, Image};
 use crate::name::RegionName;
@@ -16,7 +17,7 @@ use crate::names::namespace::NameSpace;
 use crate::names::places::{image_paths, redo_paths};
 use crate::names::summary::{FileSummary, file_summary};
 use crate::store::base::open_base;
-use crate::store::rescue::open_rescue;
+use crate::store::rescue::{open_rescue, refuse_newer_rescue};
 use crate::store::stored::{Stored, is_behind, source_error};
 
 impl NameSpace {
@@ -107,9 +108,15 @@ impl NameSpace {
         check_key(name, owner, key)
     }
 
+    /// Removes what there is of a region. The caller has checked that it may, and holds the lock on
+    /// the name space, too.
     pub(crate) fn remove_locked(&self, name: &RegionName, lock: FileLock) -> Result<()> {
         // Grants first: a region that comes back with a restore must not find them.
         self.remove_grants(name)?;
+        let half = grants_temporary_path(self.places().store(), name);
+        if half.symlink_metadata().is_ok() {
+            self.remove_file(&half)?;
+        }
         // One that stayed would be the region again.
         self.remove_rescue(name)?;
         // Then the base: the image alone is the whole region, the base alone would be an older one.
@@ -130,7 +137,7 @@ impl NameSpace {
     ///
     /// # Errors
     /// `NotFound`, `Held`, `NotOwner`, `OnlyCopy` when there is no base, `StoreBehind`, one of the
-    /// errors about a bad file when the base is bad.
+    /// errors about a bad file when the base is bad, or a newer program wrote the rescue copy.
     pub fn remove_image(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
         if !self.exists(name) {
             return Err(self.not_found(name));
@@ -140,6 +147,7 @@ impl NameSpace {
         let stored = stored.ok_or_else(|| RegionError::OnlyCopy { name: name.to_string() })?;
         check_key(name, stored.base.header.owner_fingerprint, key)?;
         stored.verify().map_err(|error| source_error(error, &stored.base.path))?;
+        refuse_newer_rescue(self.places().store(), name)?;
         match self.image(name, LockMode::Exclusive) {
             Err(held @ RegionError::Held { .. }) => return Err(held),
             Ok(Some(image)) if is_behind(&stored, &image) => {

@@ -22,6 +22,7 @@ use crate::name::RegionName;
 use crate::names::key::KeyFingerprint;
 use crate::names::namespace::NameSpace;
 use crate::names::places::{Places, current_image_path};
+use crate::store::rescue::refuse_newer_rescue;
 use crate::store::stored::remedy_for_image;
 
 /// How often a header that is being changed is read again before it counts as damaged.
@@ -150,6 +151,11 @@ pub(crate) fn summarize(places: &Places, name: &RegionName) -> Option<RegionSumm
         (Err(FileFault::Missing), Ok(_)) => RegionState::Cold,
         (Err(_), _) => RegionState::Damaged,
     };
+    // Beside an image it is in no process's way.
+    let rescue_fault = match &rescue {
+        Some(_) if image.is_missing() => refuse_newer_rescue(places.store(), name).err(),
+        _ => None,
+    };
     let header = image.header.as_ref().or(base.header.as_ref()).ok().cloned();
     let (image_file, base_file) = (image.file.clone(), base.file.clone());
     // Which base a journal continues can change while we look; without one there is nothing to
@@ -161,7 +167,7 @@ pub(crate) fn summarize(places: &Places, name: &RegionName) -> Option<RegionSumm
     let damaged = image
         .fault(|path| remedy_for_image(places.store(), name, path))
         .or_else(|| base.fault(|path| FileRemedy::RestoreFile { path: path.to_owned() }))
-        .or_else(|| journal_fault.map(|fault| fault.to_string()));
+        .or_else(|| journal_fault.or(rescue_fault).map(|fault| fault.to_string()));
     let number = |field: fn(&Header) -> u64| header.as_ref().map_or(0, field);
     Some(RegionSummary {
         name: name.clone(),

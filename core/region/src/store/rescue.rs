@@ -12,6 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::error::{FileRemedy, RegionError};
 use crate::media::files::rescue_path;
 use crate::media::format::SLOTS_BYTES;
 use crate::media::image::{FileFault, Image};
@@ -76,6 +77,18 @@ pub(crate) fn open_rescue(store: &Path, name: &RegionName) -> Result<Image, File
     match note.version.get() {
         VERSION => Ok(image),
         version => Err(FileFault::Newer { version, flags: 0 }),
+    }
+}
+
+/// Refuses a copy that a newer program wrote: what is in it may be newer than the store.
+pub(crate) fn refuse_newer_rescue(store: &Path, name: &RegionName) -> Result<(), RegionError> {
+    match open_rescue(store, name) {
+        Err(fault @ FileFault::Newer { .. }) => {
+            let path = rescue_path(store, name);
+            let remedy = FileRemedy::RestoreFile { path: path.clone() };
+            Err(fault.into_error(&path, remedy))
+        }
+        _ => Ok(()),
     }
 }
 

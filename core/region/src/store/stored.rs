@@ -188,18 +188,22 @@ pub(crate) fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
     (same == *base).then_some(stored)
 }
 
-/// Refuses to replace a base file that a newer program wrote, or the journal beside one. Whatever
-/// else is wrong with them, a new base mends it. A journal alone continues nothing.
-pub(crate) fn check_replaceable(store: &Path, name: &RegionName) -> Result<()> {
-    match open_base(store, name) {
-        Err(FileFault::Missing) => Ok(()),
-        Err(fault @ FileFault::Newer { .. }) => {
+/// Refuses to replace a base file that a newer program wrote, or the journal beside one, and a base
+/// file that was renamed: it may be all that there is of another region. Whatever else is wrong
+/// with them, a new base mends it. A journal alone continues nothing. Returns the identity of the
+/// region that the base is of, if it can be read.
+pub(crate) fn check_replaceable(store: &Path, name: &RegionName) -> Result<Option<[u8; 16]>> {
+    let base = match open_base(store, name) {
+        Err(FileFault::Missing) => return Ok(None),
+        Err(fault @ (FileFault::Newer { .. } | FileFault::Renamed { .. })) => {
             let path = base_path(store, name);
             let remedy = FileRemedy::RestoreFile { path: path.clone() };
-            Err(fault.into_error(&path, remedy))
+            return Err(fault.into_error(&path, remedy));
         }
-        _ => refuse_newer_journal(&journal_path(store, name)),
-    }
+        found => found.ok(),
+    };
+    refuse_newer_journal(&journal_path(store, name))?;
+    Ok(base.map(|base| base.header.uuid))
 }
 
 /// Whether what is stored is older than the last commit that an image knows of. A damaged header

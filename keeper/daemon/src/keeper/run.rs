@@ -6,12 +6,13 @@
 //! - All times are those of the monotonic clock: a calendar that jumps changes nothing.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use holdfast_sys::counted::counted;
+use holdfast_sys::file::shown_options;
 use holdfast_sys::terminal::notice;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -229,15 +230,24 @@ impl Keeper {
     /// For a collector of text files, which must never see a half of one.
     fn write_metrics(&mut self, path: Option<&Path>) {
         let Some(path) = path else { return };
-        let written = self.status().map_err(io::Error::other).and_then(|status| {
-            let temporary = path.with_extension("tmp");
-            fs::write(&temporary, status.metrics())?;
-            fs::rename(&temporary, path)
-        });
-        if written.is_err() {
+        let written = self.status().map_err(io::Error::other);
+        if written.and_then(|status| replace_shown(path, &status.metrics())).is_err() {
             self.counters.failures += 1;
         }
     }
+}
+
+/// Replaces a file, whole, that others may read. The directory may be another user's, such as the
+/// collector's: what that puts at the temporary name is not written to.
+fn replace_shown(path: &Path, text: &str) -> io::Result<()> {
+    let temporary = path.with_extension("tmp");
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = shown_options().write(true).create_new(true).open(&temporary)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(&temporary, path)
 }
 
 impl Watched {
@@ -304,4 +314,24 @@ fn drained(pipe: &mut UnixStream) -> bool {
         came = true;
     }
     came
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link in place of the temporary file leads to no other file's end.
+    #[test]
+    fn metrics_overwrite_nothing_that_a_link_leads_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, letter] = ["metrics.prom", "letter"].map(|name| directory.path().join(name));
+        fs::write(&letter, "dear").unwrap();
+        std::os::unix::fs::symlink(&letter, directory.path().join("metrics.tmp")).unwrap();
+        for text in ["one 1\n", "two 2\n"] {
+            replace_shown(&path, text).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(fs::read_to_string(&letter).unwrap(), "dear");
+        assert!(path.symlink_metadata().unwrap().is_file());
+    }
 }

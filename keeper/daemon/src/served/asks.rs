@@ -147,7 +147,8 @@ impl Serving {
                     name: name.to_owned(),
                     limit_bytes: region.limit_bytes,
                     backed_bytes: region.backed_bytes,
-                    is_lent: self.loans.contains_key(&region.name) || self.is_leased(&region.name),
+                    is_lent: self.loans.contains_key(&region.name)
+                        || self.leases.is_leased(&region.name),
                 });
                 Ok(Some(ServedAnswer::Listed(regions.collect())))
             }
@@ -163,7 +164,7 @@ impl Serving {
         let user = self.connections[index].user;
         check_user(user, wanted.user)?;
         let name = self.free_name(index, &wanted.name)?;
-        if self.is_leased(&name) {
+        if self.leases.is_leased(&name) {
             return Err(Refusal::new(RefusedKind::Held, HELD));
         }
         let exists = match self.names.summary(&name) {
@@ -197,7 +198,13 @@ impl Serving {
             None
         };
         let name = self.free_name(index, name)?;
-        let note = self.leases.note(&name).filter(|note| note.token == token);
+        let note = match self.leases.note(&name) {
+            Ok(note) => note.filter(|note| note.token == token),
+            Err(error) => {
+                notice(format_args!("holdfast keeper: could not read the note of {name}: {error}"));
+                return Err(Refusal::new(RefusedKind::Failed, FAILED));
+            }
+        };
         let Some(image) = image.filter(|image| note.is_some_and(|note| note.is_of(image))) else {
             let why = "another program had the region since the connection was lost, or removed it; what this one has \
                        stored since its last commit is not in it. Open it again";
@@ -257,13 +264,6 @@ impl Serving {
         Ok(name)
     }
 
-    /// Whether a program has had it since before this keeper.
-    fn is_leased(&self, name: &RegionName) -> bool {
-        let note = self.leases.note(name).filter(|note| note.is_lent);
-        // What cannot be looked at counts as held: a second program would be worse.
-        note.is_some_and(|note| self.leases.is_held(name, &note).unwrap_or(true))
-    }
-
     fn check_quota(&self, user: u32, asked_bytes: u64) -> Result<(), Refusal> {
         let holdings = Holdings::of(&self.names).map_err(|error| Refusal::of(&error))?;
         let usage = holdings.usage(user, &self.policy.quota);
@@ -299,7 +299,7 @@ impl Serving {
 
     fn delete(&mut self, user: u32, name: &str) -> Answered {
         let name = named(user, name)?;
-        if self.loans.contains_key(&name) || self.is_leased(&name) {
+        if self.loans.contains_key(&name) || self.leases.is_leased(&name) {
             return Err(Refusal::new(RefusedKind::Held, HELD));
         }
         let places = self.names.places();

@@ -138,7 +138,7 @@ impl Serving {
             self.policy.at_phase(Phase::Closed);
         }
         // A note that stays says that it is lent, and its lease that no process has it.
-        if let Some(note) = self.leases.note(name) {
+        if let Ok(Some(note)) = self.leases.note(name) {
             let _ = self.leases.put(name, &Note { is_lent: false, ..note });
         }
         self.policy.at_phase(Phase::Returned);

@@ -78,13 +78,29 @@ impl Leases {
         }
     }
 
-    /// The last loan; none if there was none, or its note cannot be read, which only a process that
-    /// may write the pool can have done.
-    pub(crate) fn note(&self, name: &RegionName) -> Option<Note> {
+    /// The last loan; none if there was none, or its note is none, which only a process that may
+    /// write the pool can have done.
+    ///
+    /// # Errors
+    /// When the note cannot be looked at: there may be a loan.
+    pub(crate) fn note(&self, name: &RegionName) -> io::Result<Option<Note>> {
+        let file = match private_options().read(true).open(self.note_path(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
         let mut bytes = Vec::new();
-        let file = private_options().read(true).open(self.note_path(name)).ok()?;
-        file.take(NOTE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-        Note::parse(&bytes)
+        file.take(NOTE_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(Note::parse(&bytes))
+    }
+
+    /// Whether a program has had the region since before this keeper. What cannot be looked at
+    /// counts as held: a second program would be worse.
+    pub(crate) fn is_leased(&self, name: &RegionName) -> bool {
+        match self.note(name) {
+            Ok(Some(note)) => note.is_lent && self.is_held(name, &note).unwrap_or(true),
+            Ok(None) => false,
+            Err(_) => true,
+        }
     }
 
     /// Notes a loan, whole or not at all; the lease of the one before is no lease any more.
@@ -93,7 +109,8 @@ impl Leases {
         remove(&temporary)?;
         let mut file = private_options().write(true).create_new(true).open(&temporary)?;
         file.write_all(&serde_json::to_vec(note)?)?;
-        let before = self.note(name);
+        // Of one that cannot be read the lease stays, in no process's way.
+        let before = self.note(name).ok().flatten();
         fs::rename(&temporary, self.note_path(name))?;
         match before.filter(|before| before.token != note.token) {
             Some(before) => remove(&self.lease_path(name, &before.token)),
@@ -103,7 +120,7 @@ impl Leases {
 
     /// The region is gone.
     pub(crate) fn forget(&self, name: &RegionName) -> io::Result<()> {
-        let note = self.note(name);
+        let note = self.note(name)?;
         remove(&self.note_path(name))?;
         note.map_or(Ok(()), |note| remove(&self.lease_path(name, &note.token)))
     }
@@ -118,7 +135,8 @@ impl Leases {
                 continue;
             };
             let Ok(name) = RegionName::parse(name) else { continue };
-            if self.note(&name).is_none_or(|note| note.token != token) {
+            let is_stray = |note: Option<Note>| note.is_none_or(|note| note.token != token);
+            if self.note(&name).is_ok_and(is_stray) {
                 let _ = remove(&entry.path());
             }
         }
@@ -183,7 +201,7 @@ mod tests {
         let newer = Note::new("52".to_owned(), &image).unwrap();
         // A keeper that dies before the note leaves the old one in force.
         drop(leases.take(&name, "52").unwrap());
-        assert!(leases.note(&name).is_some_and(|note| leases.is_held(&name, &note).unwrap()));
+        assert!(leases.is_leased(&name));
         leases.put(&name, &newer).unwrap();
         assert!(!leases.is_held(&name, &newer).unwrap());
         drop(copy);
@@ -200,12 +218,33 @@ mod tests {
         let text = |token: &str| serde_json::json!({"token": token, "device": u64::MAX, "inode": u64::MAX, "is_lent": true});
         for token in ["", "/../../outside", "x/../../outside", "\u{1b}[2J", &"0".repeat(1 << 20)] {
             fs::write(leases.note_path(&name), text(token).to_string()).unwrap();
-            assert_eq!(leases.note(&name), None, "{token:?}");
+            assert_eq!(leases.note(&name).unwrap(), None, "{token:?}");
             // The note of a new loan removes the lease of the one before.
             let image = tempfile::tempfile().unwrap();
             leases.put(&name, &Note::new("00ff".to_owned(), &image).unwrap()).unwrap();
             assert!(outside.exists(), "{token:?}");
         }
+    }
+
+    /// A region is not lent, and no lease of it goes, while the note of its last loan cannot be
+    /// read.
+    ///
+    /// Guarantee: keeper/leases
+    #[test]
+    fn note_that_cannot_be_read_counts_as_a_loan() {
+        let pool = tempfile::tempdir().unwrap();
+        let leases = Leases::of(pool.path()).unwrap();
+        let name = RegionName::parse("served.1.words").unwrap();
+        assert!(!leases.is_leased(&name));
+        let lease = leases.take(&name, "f1").unwrap();
+        // It opens, and reading it fails.
+        fs::create_dir(leases.note_path(&name)).unwrap();
+        assert!(leases.is_leased(&name));
+        let next = Leases::of(pool.path()).unwrap();
+        assert!(next.lease_path(&name, "f1").exists());
+        assert!(next.forget(&name).is_err());
+        assert!(next.lease_path(&name, "f1").exists());
+        drop(lease);
     }
 
     /// What killed keepers left goes and what is noted stays.

@@ -3,7 +3,7 @@
 
 use std::fs::{DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use holdfast_sys::file::effective_user;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::{DaemonError, Result};
+use crate::serve::remove_old_socket;
 
 /// Listens at a path, for everybody: who may ask is decided by who asks. What a keeper that was
 /// killed left there is removed; anything else stays, and is an error.
@@ -28,17 +29,7 @@ pub(crate) fn bind(path: &Path) -> Result<UnixListener> {
         _ => {}
     }
     check_directory(directory)?;
-    match path.symlink_metadata() {
-        Ok(found) if found.file_type().is_socket() && found.uid() == effective_user() => {
-            std::fs::remove_file(path).map_err(failed("remove the old socket"))?;
-        }
-        Ok(_) => {
-            let why = "something else is there; move it away, or choose another path";
-            return Err(DaemonError::Place { path: path.to_owned(), why });
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed("examine")(error)),
-    }
+    remove_old_socket(path)?;
     let listener = UnixListener::bind(path).map_err(failed("listen at"))?;
     std::fs::set_permissions(path, Permissions::from_mode(0o666)).map_err(failed("open to all"))?;
     listener.set_nonblocking(true).map_err(failed("listen at"))?;

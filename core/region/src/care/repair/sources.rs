@@ -27,6 +27,7 @@ use crate::names::key::{OwnerKey, check_key};
 use crate::names::namespace::NameSpace;
 use crate::names::places::{current_image_path, redo_paths};
 use crate::store::base::{open_base, verify_base};
+use crate::store::rescue::refuse_newer_rescue;
 use crate::store::stored::{Stored, remedy_for_image, source_error};
 
 impl NameSpace {
@@ -38,6 +39,7 @@ impl NameSpace {
         (void, base): (Option<Image>, Option<Image>),
         findings: &mut Vec<FileFinding>,
     ) -> Result<(Source, Vec<u8>)> {
+        refuse_newer_rescue(self.places().store(), name)?;
         // Without knowing all of the store it cannot be said whether the copy is newer.
         if let Ok(stored) = Stored::open(self.places().store(), name)
             && let Some(rescue) = self.rescue_that_counts(name, stored.as_ref())?
@@ -195,15 +197,19 @@ impl NameSpace {
         }
         let mut bytes =
             read_data(file, data_bytes).map_err(RegionError::read_whole(&path, data_bytes))?;
-        let logs = redo_paths(self.places(), &header.name);
-        for log in logs.iter().filter_map(|path| private_options().read(true).open(path).ok()) {
+        for path in redo_paths(self.places(), &header.name) {
+            let log = match private_options().read(true).open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened.map_err(RegionError::io("open", &path))?,
+            };
             let put = &mut |page: &[u8], offset: u64| {
                 let target =
                     bytes.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..page.len()));
                 target.ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(page);
                 Ok(())
             };
-            redo::replay(&log, header, put).map_err(failed())?;
+            let replayed = redo::replay(&log, header, put);
+            replayed.map_err(|source| redo::log_error("read", &path, source))?;
         }
         Ok(bytes)
     }

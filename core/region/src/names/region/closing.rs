@@ -94,8 +94,8 @@ impl Region {
         // With the record in the lock goes what tells the next session to look for them.
         let _ = self.remove_leftovers();
         // Older than the last commit, or the same. One that stays does not count, and is removed by
-        // the next session.
-        let _ = self.names.remove_rescue(self.name());
+        // the next session, or is a newer program's.
+        let _ = self.names.drop_rescue(self.name());
         Ok(CloseReport { checkpoint: committed.into() })
     }
 

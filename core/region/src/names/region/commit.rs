@@ -28,7 +28,7 @@ use crate::store::base::write_base;
 use crate::store::compare::differing;
 use crate::store::debt::Debt;
 use crate::store::journal_slot::JournalSlot;
-use crate::store::stored::{Stored, adoptable, check_replaceable, next_base_header};
+use crate::store::stored::{Stored, adoptable, next_base_header};
 
 /// A journal may always become this long before it is folded into a new base.
 const JOURNAL_BYTES_MIN: u64 = 4 << 20;
@@ -128,7 +128,8 @@ impl Region {
     /// last commit; what was durable before is, the image has everything, and the next commit makes
     /// a new base. `BackingLost`, `BackingFailed` and `Displaced` refuse to let a bad image into
     /// the store and poison the region. `NewerFormat` when a newer program wrote the base or the
-    /// journal: it stays, and the image has everything.
+    /// journal, `Renamed` and `Clash` when the base is another region's: it stays, and the image
+    /// has everything.
     pub fn commit(&mut self, durability: Durability) -> Result<CommitReport> {
         let published = self.publish()?;
         match durability {
@@ -248,9 +249,9 @@ impl Region {
         };
         if found.as_ref().is_some_and(Pending::is_empty) {
             // Nothing will be written, so nothing would tell that a rescue copy is older than what
-            // counts now.
+            // counts now. Beside one that has to stay, a new base does.
             let names = self.names.clone();
-            if names.remove_rescue(self.name()).is_err() {
+            if names.drop_rescue(self.name()).is_err() {
                 *slot = JournalSlot::Broken;
                 return;
             }
@@ -353,7 +354,7 @@ impl Region {
     /// Copies the image to a new base file, whose checkpoint makes the journal stale.
     fn make_base(&mut self) -> Result<CommitReport> {
         let store = self.names.places().store().to_owned();
-        check_replaceable(&store, self.name())?;
+        self.names.check_store_of(self.name(), self.uuid())?;
         self.owe_base();
         self.take_stores()?;
         self.remove_leftovers()?;
