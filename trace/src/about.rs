@@ -1,8 +1,8 @@
 //! The description of a trace: how it was measured, what that cost, what it could not see.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// The ways to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -58,6 +58,7 @@ pub enum Cache {
 pub struct FileSystem {
     /// A path on it: the directory that the program began in, where its temporary files go, what
     /// the user named.
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// Its type as `/proc/self/mountinfo` has it: ext4, xfs, tmpfs.
     pub kind: String,
@@ -78,6 +79,7 @@ pub struct TraceDescription {
     /// Processes that were attached to.
     pub attached: Vec<u32>,
     /// The control group that was traced.
+    #[serde(serialize_with = "any_as_text")]
     pub cgroup: Option<PathBuf>,
     /// When the trace began, of the real-time clock: nanoseconds since 1970.
     pub began_unix_ns: u64,
@@ -103,4 +105,14 @@ pub struct TraceDescription {
     pub cache: Cache,
     /// What could not be measured, or only estimated, and why: one sentence each, for the person.
     pub notes: Vec<String>,
+}
+
+/// A path whose name is no text is kept as it is shown: serde would refuse it, and a trace must not
+/// fail for the name of the directory that it begins in.
+fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
+}
+
+fn any_as_text<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+    path.as_deref().map(Path::to_string_lossy).serialize(serializer)
 }

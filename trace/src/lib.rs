@@ -48,6 +48,7 @@ mod program;
 mod ptrace;
 mod recording;
 mod statistics;
+mod status;
 mod summary;
 mod sysno;
 

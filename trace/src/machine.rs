@@ -70,6 +70,12 @@ impl TraceDescription {
         }
         about
     }
+
+    /// The trace begins now: getting ready for it is no part of it.
+    pub(crate) fn begin(&mut self) {
+        self.began_unix_ns = nanoseconds(clock_gettime(ClockId::Realtime));
+        self.began_ns = now_ns();
+    }
 }
 
 fn clock_source() -> String {

@@ -77,6 +77,7 @@ impl Backend for PtraceBackend {
         let calibration = Calibration::measure()?;
         let correction =
             Correction { cost: calibration.cost, null_call_ns: calibration.null_call_ns };
+        about.begin();
         let mut tracer = Tracer::new(sink, correction, calibration.outside_bias_ns);
         let mut orders = Orders {
             slots: tracer.slots.clone(),

@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_trace::{
-    Abi, BackendKind, Call, End, Event, Object, Program, Recorder, Recording, RecordingError,
-    Settings, Split, Target, TraceDescription,
+    Abi, BackendKind, Call, End, Event, FileSystem, Object, Program, Recorder, Recording,
+    RecordingError, Settings, Split, Target, TraceDescription,
 };
 
 fn about() -> TraceDescription {
@@ -80,6 +82,22 @@ fn what_was_recorded_is_read_with_both_accounts() {
     assert_eq!(found, events());
     assert_eq!(recording.about().lost, 3);
     assert!(recording.ending().unwrap().is_complete());
+}
+
+/// A directory whose name is no text does not keep a trace from being recorded.
+#[test]
+fn paths_that_are_no_text_are_recorded() {
+    let (_directory, path) = place();
+    let name = PathBuf::from(OsStr::from_bytes(b"/caf\xe9"));
+    let (kind, source) = ("ext4".to_owned(), "/dev/sda1".to_owned());
+    let file_systems = vec![FileSystem { path: name.clone(), kind, source }];
+    let about = TraceDescription { cgroup: Some(name), file_systems, ..about() };
+    Recorder::create(&path, &about).unwrap().finish(&about).unwrap();
+    let (_, recording) = read(&path);
+    assert!(recording.ending().unwrap().is_complete());
+    let shown = PathBuf::from("/caf\u{fffd}");
+    assert_eq!(recording.about().file_systems[0].path, shown);
+    assert_eq!(recording.about().cgroup, Some(shown));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::failure;
 use crate::show_args::{ByArg, SchemeArg, ShowArgs, SleepArg, SumArgs};
 use crate::terminal::{self, Live};
 use holdfast_command::exit::Failure;
-use holdfast_command::output::print_as_is;
+use holdfast_command::output::{print_as_is, say};
 
 /// What a trace is summed up in.
 pub(crate) struct Collector {
@@ -96,7 +96,8 @@ impl Collector {
     }
 }
 
-/// Shows a report in every form that was asked for; `print_tables` is for the tables.
+/// Shows a report in every form that was asked for; `print_tables` is for the tables. A form that
+/// cannot be written costs none of the others.
 pub(crate) fn show(
     report: &Report,
     show: &ShowArgs,
@@ -109,18 +110,29 @@ pub(crate) fn show(
         (&show.tsv, |report| report::tsv(report)),
         (&show.folded, |report| report::folded(report, Part::Wall)),
     ];
+    let mut done = Vec::new();
     for (path, form) in forms {
         let Some(path) = path else { continue };
-        save(path, &form(report))?;
+        done.push(save(path, &form(report)));
     }
-    if takes_output(show) {
-        return Ok(());
+    if !takes_output(show) {
+        let mut text = report::terminal(report, look);
+        if let Some(case) = show.study {
+            text += &study::beside_report(report, case, look.width, look.colour);
+        }
+        done.push(print_tables(&text));
     }
-    let mut text = report::terminal(report, look);
-    if let Some(case) = show.study {
-        text += &study::beside_report(report, case, look.width, look.colour);
-    }
-    print_tables(&text)
+    first_failure(done)
+}
+
+/// The first failure of several results; the others are told here.
+pub(crate) fn first_failure(
+    done: impl IntoIterator<Item = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let mut failures = done.into_iter().filter_map(Result::err);
+    let first = failures.next();
+    failures.for_each(|failure| say(&failure.message));
+    first.map_or(Ok(()), Err)
 }
 
 /// How tables look on a stream.
@@ -156,4 +168,37 @@ pub(crate) fn save(path: &Path, text: &str) -> Result<(), Failure> {
         return print_as_is(text);
     }
     write_whole(path, |out| out.write_all(text.as_bytes())).map_err(failure::of_write)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// A form that cannot be written costs neither the other forms nor the tables.
+    #[test]
+    fn failed_form_costs_no_other_form() {
+        let place = tempfile::tempdir().unwrap();
+        let json = place.path().join("report.json");
+        let options = ShowArgs {
+            sum: SumArgs { scheme: None, sleep: None, top: 10 },
+            by: None,
+            study: None,
+            html: Some("/dev/full".into()),
+            json: Some(json.clone()),
+            tsv: None,
+            folded: None,
+            perfetto: None,
+        };
+        let report = Summary::new(Options::default()).into_report(Source::default());
+        let tables = RefCell::new(String::new());
+        let failure = show(&report, &options, &Look::default(), |text| {
+            tables.borrow_mut().push_str(text);
+            Ok(())
+        });
+        let failure = failure.unwrap_err();
+        assert!(failure.message.contains("cannot write /dev/full"), "{}", failure.message);
+        assert!(json.exists() && tables.into_inner().contains("OS related"));
+    }
 }

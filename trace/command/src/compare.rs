@@ -16,9 +16,9 @@ use holdfast_trace::{
 };
 
 use crate::args::ReportArgs;
-use crate::collect::{self, Collector, save};
+use crate::collect::{self, Collector, first_failure, save};
 use crate::failure;
-use crate::measure::{catch, choose};
+use crate::measure::{catch_unless_ignored, choose};
 use crate::show_args::{CompareArgs, DiffArgs, ImportArgs, MatrixArgs, SumArgs};
 use crate::terminal::{SilencedStream, Stream};
 use holdfast_command::exit::{BAD_FILE, Failure, NOT_FOUND, OTHER, USAGE};
@@ -42,8 +42,8 @@ pub(crate) fn report(options: &ReportArgs) -> Result<u8, Failure> {
     let crossings = read(&options.file, &mut recording, scheme, |event| collector.add(event));
     let (mut report, lanes) = collector.finish((&recording).into());
     report.crossings = crossings;
-    lanes?;
-    collect::show(&report, &options.show, &look, print_as_is)?;
+    let shown = collect::show(&report, &options.show, &look, print_as_is);
+    first_failure([lanes, shown])?;
     Ok(status([&report]))
 }
 
@@ -200,25 +200,25 @@ fn summed_up_alike<'a>(
     }
 }
 
+/// In every form that was asked for; one that cannot be written costs none of the others.
 fn show(
     options: &CompareArgs,
     page: impl Fn() -> String,
     json: impl Fn() -> String,
     tables: impl Fn(&Look) -> String,
 ) -> Result<(), Failure> {
+    let mut done = Vec::new();
     if let Some(path) = &options.html {
-        save(path, &page())?;
+        done.push(save(path, &page()));
     }
-    let mut printed = options.html.as_deref() == Some(Path::new("-"));
     if let Some(path) = &options.json {
-        save(path, &json())?;
-        printed |= path.as_os_str() == "-";
+        done.push(save(path, &json()));
     }
-    if printed {
-        Ok(())
-    } else {
-        print_as_is(&tables(&collect::look(&options.sum, None, Stream::Output)))
+    let is_output = |path: &PathBuf| path.as_os_str() == "-";
+    if ![&options.html, &options.json].into_iter().flatten().any(is_output) {
+        done.push(print_as_is(&tables(&collect::look(&options.sum, None, Stream::Output))));
     }
+    first_failure(done)
 }
 
 pub(crate) fn import(options: &ImportArgs) -> Result<u8, Failure> {
@@ -272,7 +272,7 @@ pub(crate) fn import(options: &ImportArgs) -> Result<u8, Failure> {
 
 pub(crate) fn matrix(options: MatrixArgs) -> Result<u8, Failure> {
     let stop = StopFlag::default();
-    catch(
+    catch_unless_ignored(
         &[signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP],
         &stop,
         OTHER,
@@ -340,5 +340,26 @@ impl WorkingDirectory {
 impl Drop for WorkingDirectory {
     fn drop(&mut self) {
         let _ = std::env::set_current_dir(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page that cannot be written costs a comparison none of its other forms.
+    #[test]
+    fn failed_page_costs_no_json() {
+        let place = tempfile::tempdir().unwrap();
+        let json = place.path().join("diff.json");
+        let options = CompareArgs {
+            sum: SumArgs { scheme: None, sleep: None, top: 10 },
+            html: Some("/dev/full".into()),
+            json: Some(json.clone()),
+        };
+        let shown = show(&options, || "page".into(), || "{}".into(), |_| String::new());
+        let failure = shown.unwrap_err();
+        assert!(failure.message.contains("cannot write /dev/full"), "{}", failure.message);
+        assert_eq!(std::fs::read_to_string(&json).unwrap(), "{}");
     }
 }

@@ -31,7 +31,12 @@ fn main() -> ExitCode {
 fn dispatch(command: Command) -> Result<u8, Failure> {
     // A limit on the size of files is an error of the file that reaches it, told with the rest, and
     // not the end of the tracer. Programs that are started have the signal as usual.
-    measure::catch(&[signal_hook::consts::SIGXFSZ], &StopFlag::default(), OTHER)?;
+    measure::catch_unless_ignored(&[signal_hook::consts::SIGXFSZ], &StopFlag::default(), OTHER)?;
+    // Where this is ignored the kernel takes the ends of children, which are waited for here.
+    // Programs that are started have it as usual then.
+    if measure::is_ignored(signal_hook::consts::SIGCHLD) {
+        measure::catch(&[signal_hook::consts::SIGCHLD], &StopFlag::default(), OTHER)?;
+    }
     match command {
         Command::Run(options) => measure::run(options),
         Command::Attach(options) => measure::attach(options),

@@ -11,7 +11,7 @@ use holdfast_trace::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::args::{AttachArgs, BackendArg, MeasureArgs, RunArgs};
-use crate::collect::{self, Collector};
+use crate::collect::{self, Collector, first_failure};
 use crate::crossing::Crossing;
 use crate::failure;
 use crate::show_args::ShowArgs;
@@ -28,8 +28,8 @@ pub(crate) fn run(options: RunArgs) -> Result<u8, Failure> {
         options.sandbox.then(|| Crossing::begin(&mut settings, &options.show)).transpose()?;
     let stop = settings.stop.clone();
     // The terminal sends these to the program as well, whose business they are.
-    catch(&[SIGINT, SIGQUIT], &StopFlag::default(), HOST_FAILED)?;
-    catch(&[SIGTERM, SIGHUP], &stop, HOST_FAILED)?;
+    catch_unless_ignored(&[SIGINT, SIGQUIT], &StopFlag::default(), HOST_FAILED)?;
+    catch_unless_ignored(&[SIGTERM, SIGHUP], &stop, HOST_FAILED)?;
     let backend =
         choose(options.measure.backend, settings).map_err(|error| failure::of_run(&error))?;
     let traced =
@@ -48,11 +48,10 @@ pub(crate) fn run(options: RunArgs) -> Result<u8, Failure> {
             0
         }
     };
-    for failure in [shown.err(), traced.lanes.err(), traced.recording.err()].into_iter().flatten() {
-        if status == 0 {
-            return Err(Failure { code: HOST_FAILED, ..failure });
-        }
-        say(&failure.message);
+    match first_failure([shown, traced.lanes, traced.recording]) {
+        Err(failure) if status == 0 => return Err(Failure { code: HOST_FAILED, ..failure }),
+        Err(failure) => say(&failure.message),
+        Ok(()) => {}
     }
     Ok(status)
 }
@@ -63,7 +62,8 @@ pub(crate) fn attach(options: AttachArgs) -> Result<u8, Failure> {
         None => Target::Attach(options.process),
     };
     let settings = Settings { limit: options.time, ..Settings::new(target) };
-    catch(&[SIGINT, SIGQUIT, SIGTERM, SIGHUP], &settings.stop, OTHER)?;
+    catch(&[SIGINT, SIGQUIT, SIGTERM], &settings.stop, OTHER)?;
+    catch_unless_ignored(&[SIGHUP], &settings.stop, OTHER)?;
     let backend = choose(options.measure.backend, settings).map_err(failure::of_trace)?;
     let traced =
         trace(backend, &options.measure, &options.show, None).map_err(|error| match error {
@@ -71,9 +71,8 @@ pub(crate) fn attach(options: AttachArgs) -> Result<u8, Failure> {
             Stopped::Other(failure) => failure,
         })?;
     let look = collect::look(&options.show.sum, options.show.by, Stream::Output);
-    collect::show(&traced.report, &options.show, &look, print_as_is)?;
-    traced.lanes?;
-    traced.recording?;
+    let shown = collect::show(&traced.report, &options.show, &look, print_as_is);
+    first_failure([shown, traced.lanes, traced.recording])?;
     Ok(0)
 }
 
@@ -84,6 +83,26 @@ pub(crate) fn catch(signals: &[i32], flag: &StopFlag, code: u8) -> Result<(), Fa
             .map_err(|error| Failure::new(code, format!("cannot handle signals: {error}")))?;
     }
     Ok(())
+}
+
+/// The same, but for signals that this process was started to ignore, as by `nohup` or in the
+/// background of a script. What it starts ignores them as well, as it would untraced.
+pub(crate) fn catch_unless_ignored(
+    signals: &[i32],
+    flag: &StopFlag,
+    code: u8,
+) -> Result<(), Failure> {
+    let signals: Vec<_> = signals.iter().copied().filter(|signal| !is_ignored(*signal)).collect();
+    catch(&signals, flag, code)
+}
+
+/// Whether this process ignores a signal.
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read("/proc/self/status").unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    (mask >> (signal - 1)) & 1 == 1
 }
 
 /// The backend that was asked for; with `auto` ptrace where BPF cannot be used, which is said.

@@ -19,6 +19,7 @@ use super::programs::{Options, Programs, Watch, kernel};
 use super::record::decode;
 use crate::machine::{now_ns, null_call_ns};
 use crate::program::Waiting;
+use crate::status::ThreadStatus;
 use crate::{
     Backend, BackendKind, End, Event, Outcome, Result, Settings, Target, TraceDescription,
     TraceError,
@@ -120,7 +121,7 @@ impl Backend for BpfBackend {
                     groups: None,
                 };
                 run.measure_cost(&untraced, null_call_ns, &mut about)?;
-                about.began_ns = now_ns();
+                about.begin();
                 let end = run.follow(target)?;
                 run.conclude(&mut about)?;
                 Ok(Outcome { end, about })
@@ -175,11 +176,7 @@ impl Chosen {
 
 /// The process of a thread, or the process itself.
 fn group_of(process: u32) -> Result<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let group = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Tgid:"))
-        .and_then(|text| text.trim().parse().ok());
+    let group = ThreadStatus::of(process).and_then(|status| status.number("Tgid:"));
     let group = group.ok_or(TraceError::NoProcess { process })?;
     if group == std::process::id() {
         let why = "it is the tracer itself; choose another one".to_owned();

@@ -5,24 +5,28 @@ use std::io;
 use holdfast_sys::ptrace;
 
 use super::tracer::Tracer;
+use crate::status::ThreadStatus;
 use crate::{Result, TraceError};
 
-/// Traces all threads of a process from now on. They run on up to [`interrupt_all`].
+/// Traces all threads of a process from now on. They run on up to [`interrupt_all`]. The process
+/// may be named by any of its threads, and more than once.
 pub(super) fn attach(tracer: &mut Tracer, process: u32) -> Result<()> {
-    let mut seized_any = false;
+    let process = field(process, "Tgid:").ok_or(TraceError::NoProcess { process })?;
+    let mut traces_any = false;
     let mut refused = None;
     // Until a look finds no new ones: those that a seized thread makes are seized by the kernel.
     loop {
         let mut is_new = false;
         for thread in threads_of(process).ok_or(TraceError::NoProcess { process })? {
             if tracer.threads.contains_key(&thread) {
+                traces_any = true;
                 continue;
             }
             match ptrace::seize(thread) {
                 Ok(()) => {
                     let parent = if thread == process { parent_of(process) } else { process };
                     tracer.add(process, thread, parent, false);
-                    (is_new, seized_any) = (true, true);
+                    (is_new, traces_any) = (true, true);
                 }
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 // Also said of a thread that ended and is not yet gone, as first threads of
@@ -35,8 +39,8 @@ pub(super) fn attach(tracer: &mut Tracer, process: u32) -> Result<()> {
         }
     }
     match refused {
-        Some(error) if !seized_any => Err(denied(process, &error)),
-        _ if !seized_any => Err(TraceError::NoProcess { process }),
+        Some(error) if !traces_any => Err(denied(process, &error)),
+        _ if !traces_any => Err(TraceError::NoProcess { process }),
         _ => Ok(()),
     }
 }
@@ -55,14 +59,7 @@ fn threads_of(process: u32) -> Option<Vec<u32>> {
 }
 
 fn field(process: u32, name: &str) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(name))?
-        .split_ascii_whitespace()
-        .next()?
-        .parse()
-        .ok()
+    ThreadStatus::of(process)?.number(name)
 }
 
 fn parent_of(process: u32) -> u32 {

@@ -15,6 +15,11 @@ const X32_BIT: u64 = 1 << 30;
 const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 const EINTR: i64 = -4;
 
+/// Whether a call with this result has not returned to its program.
+pub(super) fn begins_again(result: i64) -> bool {
+    RESTARTS.contains(&result)
+}
+
 /// A call as it is at its entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entered {
@@ -308,7 +313,7 @@ impl Thread {
 
     fn note_restart(&mut self, inside: &Inside, result: Option<i64>) {
         let Some(result) = result else { return };
-        if RESTARTS.contains(&result) {
+        if begins_again(result) {
             self.interrupted =
                 Some(Interrupted { number: inside.entered.number, place: inside.entered.place });
         } else if inside.entered.is_return_from_handler() && result == EINTR {

@@ -13,9 +13,10 @@ use std::ffi::c_int;
 use holdfast_sys::ptrace::{self, AtCall, Made, PtraceEvent};
 
 use super::descriptors::Descriptors;
-use super::thread::{CloneFlags, Correction, Entered, Raw, Thread};
+use super::thread::{CloneFlags, Correction, Entered, Raw, Thread, begins_again};
 use super::watch::Slots;
 use crate::machine::now_ns;
+use crate::status::ThreadStatus;
 use crate::{Call, End, Event};
 
 /// Whether threads run on or are let go at their stops.
@@ -108,7 +109,7 @@ impl<'a> Tracer<'a> {
             PtraceEvent::AtCall => self.at_call(tid),
             PtraceEvent::Exited(status) => self.ended(tid, End::Exited(status as u8)),
             PtraceEvent::Killed(signal) => self.ended(tid, End::Killed(signal as u8)),
-            _ if !self.is_known(tid) => {}
+            _ if !self.is_known(tid) => self.pass_over(tid, happened),
             PtraceEvent::Made(made) => self.made(tid, made),
             PtraceEvent::Exec => self.exec(tid),
             PtraceEvent::Exiting => self.exiting(tid),
@@ -133,6 +134,17 @@ impl<'a> Tracer<'a> {
         true
     }
 
+    /// A stop of a thread of which nothing can be read, which is no reason for it to stand still.
+    fn pass_over(&mut self, tid: u32, happened: PtraceEvent) {
+        match happened {
+            PtraceEvent::GroupStop(_) if self.phase != Phase::LettingGo => {
+                drop(ptrace::listen(tid));
+            }
+            PtraceEvent::Signal(signal) => self.go_on(tid, signal),
+            _ => self.go_on(tid, 0),
+        }
+    }
+
     fn go_on(&mut self, tid: u32, signal: c_int) {
         // It fails if the thread was killed meanwhile; its end comes.
         let _ = match self.phase {
@@ -154,7 +166,7 @@ impl<'a> Tracer<'a> {
             Err(_) => return self.go_on(tid, 0),
         };
         if !self.is_known(tid) {
-            return;
+            return self.go_on(tid, 0);
         }
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         match at {
@@ -173,7 +185,10 @@ impl<'a> Tracer<'a> {
             }
             AtCall::Exit { result } => {
                 thread.read();
-                let done = thread.leave(Some(result), at_ns, &self.correction);
+                // The tracer interrupted it to let the thread go: it begins again, untraced.
+                let goes_on = self.phase == Phase::LettingGo && begins_again(result);
+                let result = (!goes_on).then_some(result);
+                let done = thread.leave(result, at_ns, &self.correction);
                 if let Some((call, _)) = &done {
                     self.descriptors.after(call.process, call.abi, call.number, &call.arguments);
                 }
@@ -384,14 +399,10 @@ fn command_of(process: u32, thread: u32) -> String {
     String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned()
 }
 
-/// The process of a thread, and the one that made it, by `proc_pid_status(5)`.
+/// The process of a thread, and the one that made it.
 fn family_of(thread: u32) -> Option<(u32, u32)> {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().parse::<u32>().ok()
-    };
-    let (process, parent) = (field("Tgid:")?, field("PPid:")?);
+    let status = ThreadStatus::of(thread)?;
+    let (process, parent) = (status.number("Tgid:")?, status.number("PPid:")?);
     Some((process, if process == thread { parent } else { process }))
 }
 

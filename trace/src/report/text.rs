@@ -3,6 +3,8 @@
 //! Invariant: what a name holds never moves the cursor or the layout of a terminal: [`plain`] takes
 //! that out.
 
+use holdfast_sys::terminal::steers;
+
 /// Nanoseconds, in three digits and the unit that fits.
 #[must_use]
 pub fn time(ns: u64) -> String {
@@ -92,15 +94,11 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Text of others for a terminal, a file of columns or a picture: control characters become `?`.
+/// Text of others for a terminal, a file of columns or a picture: characters that would steer a
+/// terminal, or show what follows in another order, become `?`.
 #[must_use]
 pub fn plain(text: &str) -> String {
-    let harmful = |c: char| {
-        c.is_control()
-            || ('\u{202a}'..='\u{202e}').contains(&c)
-            || ('\u{2066}'..='\u{2069}').contains(&c)
-    };
-    text.chars().map(|c| if harmful(c) { '?' } else { c }).collect()
+    text.chars().map(|c| if steers(c) { '?' } else { c }).collect()
 }
 
 /// A command as it can be typed: arguments with other than plain characters in quotes.
@@ -217,6 +215,7 @@ mod tests {
     #[test]
     fn text_of_others_cannot_move_the_cursor() {
         assert_eq!(plain("a\u{1b}[2Jb\n\u{202e}"), "a?[2Jb??");
+        assert_eq!(plain("a\u{200f}b\u{2028}\u{e0041}\u{e9}"), "a?b??\u{e9}");
         assert_eq!(
             command(&["sh".into(), "-c".into(), "it's\n".into(), String::new()]),
             r"sh -c 'it'\''s?' ''"

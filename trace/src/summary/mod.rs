@@ -91,9 +91,11 @@ impl Summary {
                 let row = Row { processes: 1, threads: 1, ..row };
                 self.gone(*thread);
                 if process == thread {
-                    self.processes.begin(*process, row.clone());
+                    self.begin_process(*process, &row);
                 } else if let Some(process) = self.processes.find_mut(*process) {
                     process.threads += 1;
+                } else {
+                    self.begin_process_unseen(*process, &row);
                 }
                 self.threads.begin(*thread, Row { thread: *thread, ..row });
                 if self.processes.find(*process).is_some() {
@@ -157,6 +159,28 @@ impl Summary {
         }
         let maker = if process == thread { parent } else { process };
         self.processes.find(maker).map(|row| row.command.clone()).unwrap_or_default()
+    }
+
+    /// The first thread of a process is there. One that was there before the trace may come after
+    /// others of its process, whose numbers are smaller once the kernel has begun from 1 again.
+    fn begin_process(&mut self, process: u32, row: &Row) {
+        match self.processes.find_mut(process) {
+            Some(unseen) if unseen.began_ns.is_none() => {
+                unseen.threads += 1;
+                unseen.began_ns = row.began_ns;
+                unseen.command.clone_from(&row.command);
+            }
+            _ => self.processes.begin(process, row.clone()),
+        }
+    }
+
+    /// Another thread of a process is there, and the first one is not, or not yet.
+    fn begin_process_unseen(&mut self, process: u32, row: &Row) {
+        let unseen = self.processes.get(process, process, process);
+        // It may be the row of the rest.
+        if unseen.process == process {
+            unseen.command.clone_from(&row.command);
+        }
     }
 
     /// A thread is not there any more. A first thread may end before the others; the process is

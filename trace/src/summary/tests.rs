@@ -299,6 +299,30 @@ fn process_lasts_as_long_as_its_threads() {
     assert_eq!(rows, [("server", 3, 2), ("next", 1, 0)]);
 }
 
+/// A process whose first thread is reported after others, as their numbers are smaller, is one
+/// process.
+///
+/// Guarantee: trace/every-call
+#[test]
+fn late_first_thread_makes_no_second_process() {
+    let read = |thread| Event::Call(call(thread, READ, Some(1), 9, cpu(10)));
+    let ended = Event::Ended { at_ns: 9, process: 1, thread: 5, end: Some(End::Exited(0)) };
+    let events = [
+        began(1, 5, "server"),
+        began(1, 6, "server"),
+        read(5),
+        began(1, 1, "server"),
+        read(1),
+        ended,
+        read(1),
+    ];
+    let report = report(Options::default(), events);
+    let rows: Vec<_> =
+        report.processes.iter().map(|row| (row.command.as_str(), row.threads, row.calls)).collect();
+    assert_eq!(rows, [("server", 3, 3)]);
+    assert_eq!(report.threads.len(), 3);
+}
+
 /// Guarantee: trace/bounded
 #[test]
 fn numbers_and_names_without_end_end_in_one_row() {

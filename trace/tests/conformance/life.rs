@@ -1,6 +1,9 @@
 //! The tracer among others: signals, stops, attaching, letting go, being killed.
 
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -141,6 +144,109 @@ fn detached_process_goes_on_untraced() {
         assert!(child.wait().unwrap().success());
         let ticks = facts.get("done").unwrap();
         assert_eq!(facts.sum("tick"), ticks * (ticks - 1) / 2);
+    });
+}
+
+/// A process that is named twice, and by one of its threads, is traced once.
+///
+/// Guarantee: trace/attach
+#[test]
+fn process_named_twice_is_traced_once() {
+    over_each(|subject| {
+        let facts = Facts::new();
+        let child = workload(&facts, &["ticks_in_threads", "6000"]).spawn().unwrap();
+        until("all threads", || facts.get("tick").is_some());
+        let thread = facts.get("thread").unwrap() as u32;
+        let stop = StopFlag::default();
+        let settings = Settings {
+            stop: stop.clone(),
+            limit: Some(Duration::from_secs(60)),
+            ..Settings::new(Target::Attach(vec![thread, child.id(), child.id()]))
+        };
+        let mut began = Vec::new();
+        let done = subject.make(settings).unwrap().run(&mut |event| match event {
+            Event::Began { process, thread, .. } => began.push((process, thread)),
+            Event::Call(call) if &*call.name() == "getppid" => stop.raise(),
+            _ => {}
+        });
+        let process = child.id();
+        end(child);
+        done.unwrap();
+        assert!(began.iter().all(|(of, _)| *of == process), "{began:?} of {process}");
+        let threads: HashSet<_> = began.iter().collect();
+        assert_eq!((began.len(), threads.len()), (5, 5));
+    });
+}
+
+/// A process whose name is no text is attached to as any other.
+///
+/// Guarantee: trace/attach
+#[test]
+fn process_whose_name_is_no_text_is_traced() {
+    over_each(|subject| {
+        let (facts, place) = (Facts::new(), tempfile::tempdir().unwrap());
+        let program = place.path().join(OsStr::from_bytes(b"caf\xe9"));
+        std::os::unix::fs::symlink(WORKLOAD, &program).unwrap();
+        let mut command = Command::new(&program);
+        command.arg0("trace-workload").arg(facts.path()).args(["ticks", "100000"]);
+        let child = command.stdin(Stdio::null()).spawn().unwrap();
+        until("the first tick", || facts.get("tick").is_some());
+        let limit = Some(Duration::from_millis(500));
+        let (events, _) = attached(subject, child.id(), limit, &StopFlag::default());
+        end(child);
+        let began: Vec<_> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Began { parent, command, .. } => Some((*parent, command.as_str())),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(began, [(std::process::id(), "caf\u{fffd}")]);
+    });
+}
+
+/// A call that a thread is in when the trace ends did not return, also where the thread is
+/// interrupted to be let go.
+///
+/// Guarantee: trace/every-call
+#[test]
+fn call_at_the_end_of_the_trace_did_not_return() {
+    over_each(|subject| {
+        let facts = Facts::new();
+        let child = workload(&facts, &["waits_for_signal"]).spawn().unwrap();
+        let stat = format!("/proc/{}/stat", child.id());
+        until("the workload to wait", || {
+            facts.get("process").is_some()
+                && std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") S "))
+        });
+        let limit = Some(Duration::from_secs(2));
+        let (events, _) = attached(subject, child.id(), limit, &StopFlag::default());
+        end(child);
+        let results: Vec<_> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Call(call) if &*call.name() == "pause" => Some(call.result),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(results, [None::<i64>]);
+    });
+}
+
+/// What is done to get ready for a trace is no part of its time.
+#[test]
+fn getting_ready_is_no_part_of_the_trace() {
+    over_each(|subject| {
+        let program = Program { command: vec!["true".into()] };
+        let backend = subject.make(Settings::new(Target::Start(program))).unwrap();
+        let made = backend.about();
+        std::thread::sleep(Duration::from_millis(50));
+        let about = backend.run(&mut |_| {}).unwrap().about;
+        let later_ns = [
+            about.began_ns.saturating_sub(made.began_ns),
+            about.began_unix_ns.saturating_sub(made.began_unix_ns),
+        ];
+        assert!(later_ns.iter().all(|later_ns| *later_ns >= 50_000_000), "{later_ns:?}");
     });
 }
 
