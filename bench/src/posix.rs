@@ -11,6 +11,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use holdfast_trace::matrix::document::{Matrix, Platform};
+use holdfast_trace::report::Report;
+use holdfast_trace::report::document::Distribution;
 
 use crate::report::Outcome;
 use crate::section;
@@ -28,6 +30,22 @@ const CASES: [&str; 9] = [
     "configure",
     "make",
 ];
+/// Figure 2: how long single calls of this name take, in the case that makes most of them.
+const POLL: &str = "poll";
+const POLL_CASE: &str = "diff";
+/// From here on the study takes a call of [`POLL`] for sleep: 60 us, as a bar of a histogram ends.
+const SLEEP_NS: u64 = 1 << 16;
+/// Points of the distribution, each the end of a bar.
+const BELOW: [(&str, u64); 8] = [
+    ("4us", 1 << 12),
+    ("66us", SLEEP_NS),
+    ("1ms", 1 << 20),
+    ("17ms", 1 << 24),
+    ("134ms", 1 << 27),
+    ("1s", 1 << 30),
+    ("17s", 1 << 34),
+    ("275s", 1 << 38),
+];
 /// In each run another one is first.
 const PLATFORMS: [&str; 4] = ["ext2=loop", "ext4=loop", "xfs=loop", "tmpfs=loop"];
 /// Of a matrix that has one run, which is what is wanted here.
@@ -41,7 +59,8 @@ const SCRIPT: &str = "bench/posix/run";
 /// # Errors
 /// When there is no such case, or this is not the source tree.
 pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
-    let cases = section::chosen(&CASES.map(|case| (case, case)), only)?;
+    let sections: Vec<_> = CASES.iter().chain([&POLL]).map(|name| (*name, *name)).collect();
+    let cases = section::chosen(&sections, only)?;
     if !Path::new(SCRIPT).is_file() {
         return Err(Error::other(format!(
             "there is no {SCRIPT} here; run `cargo xtask bench posix` in the source tree"
@@ -50,8 +69,12 @@ pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> i
     section::run(cases, progress, |case, outcome| {
         let mut values = Values::default();
         for round in 0..runs {
-            match one_run(case, round)? {
-                Ok(matrix) => values.add(case, &matrix, outcome),
+            let run = match case {
+                POLL => once(POLL_CASE)?.map(|report| values.add_poll(&report)),
+                case => one_run(case, round)?.map(|matrix| values.add(case, &matrix, outcome)),
+            };
+            match run {
+                Ok(()) => {}
                 Err(reason) => {
                     outcome.missing.push(reason);
                     break;
@@ -66,13 +89,30 @@ pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> i
 /// A run of a case on each platform; the text says why it left nothing. The first one has a run
 /// before it that is not counted.
 fn one_run(case: &str, round: usize) -> io::Result<Result<Matrix, String>> {
-    let out = tempfile::tempdir()?;
     let warm_ups = if round == 0 { "1" } else { "0" };
+    let options = ["-n", "1", "-w", warm_ups, "--on", &platforms(round)];
+    Ok(match of_script(case, &options)? {
+        Ok(matrix) => Ok(serde_json::from_slice(&matrix)?),
+        Err(reason) => Err(reason),
+    })
+}
+
+/// A run of a case that is reported call by call; the text says why it left nothing.
+fn once(case: &str) -> io::Result<Result<Report, String>> {
+    Ok(match of_script(case, &["--once"])? {
+        Ok(report) => Ok(serde_json::from_slice(&report)?),
+        Err(reason) => Err(reason),
+    })
+}
+
+/// The JSON that the script writes about a case.
+fn of_script(case: &str, options: &[&str]) -> io::Result<Result<Vec<u8>, String>> {
+    let out = tempfile::tempdir()?;
     let mut command = Command::new("bash");
-    command.arg(SCRIPT).args(["-n", "1", "-w", warm_ups, "--on", &platforms(round)]);
+    command.arg(SCRIPT).args(options);
     let output = command.arg("-o").arg(out.path()).arg(case).stdin(Stdio::null()).output()?;
     match std::fs::read(out.path().join(format!("{case}.json"))) {
-        Ok(bytes) => Ok(Ok(serde_json::from_slice(&bytes)?)),
+        Ok(bytes) => Ok(Ok(bytes)),
         Err(_) => Ok(Err(reason(case, out.path(), &output.stderr))),
     }
 }
@@ -124,6 +164,17 @@ impl Values {
         }
     }
 
+    /// Adds those of one run of Figure 2; none where the program made no such call.
+    fn add_poll(&mut self, report: &Report) {
+        if let Some(call) = report.call(POLL)
+            && let Some(distribution) = &call.distribution
+        {
+            for (key, value, unit) in distribution_of_poll(distribution) {
+                self.push(key, value, unit);
+            }
+        }
+    }
+
     fn push(&mut self, key: String, value: f64, unit: &'static str) {
         match self.0.iter_mut().find(|(known, ..)| *known == key) {
             Some((_, series, _)) => series.push(value),
@@ -159,6 +210,36 @@ fn of_platform(platform: &Platform) -> Vec<(String, f64, &'static str)> {
     }
     values.extend(us_per_call(platform).map(|(call, us)| (format!("call_{call}_us"), us, "us")));
     values.extend(shares(platform).into_iter().map(|(what, share)| (what, share, "%")));
+    values
+}
+
+/// How long single calls took: names, values and units.
+fn distribution_of_poll(of: &Distribution) -> Vec<(String, f64, &'static str)> {
+    let us = |ns: u64| ns as f64 / 1e3;
+    let shortest = of.bars.first().map_or(0, |bar| bar.below_ns / 2);
+    let mut values = vec![
+        ("poll_calls".to_owned(), of.bars.iter().map(|bar| bar.calls).sum::<u64>() as f64, ""),
+        ("poll_us_least".to_owned(), us(shortest), "us"),
+        ("poll_us_median".to_owned(), us(of.p50_ns), "us"),
+        ("poll_us_p99".to_owned(), us(of.p99_ns), "us"),
+        ("poll_us_most".to_owned(), us(of.max_ns), "us"),
+    ];
+    let (mut wall, mut sleep) = (0, 0);
+    for bar in of.bars.iter().filter(|bar| bar.below_ns > SLEEP_NS) {
+        wall += bar.time.wall_ns;
+        sleep += bar.time.sleep_ns;
+    }
+    if wall > 0 {
+        let asleep = 100.0 * sleep as f64 / wall as f64;
+        values.push(("poll_asleep_above_66us_pct".to_owned(), asleep, "%"));
+    }
+    let all: u64 = of.bars.iter().map(|bar| bar.calls).sum();
+    for (name, end) in BELOW {
+        let below: u64 =
+            of.bars.iter().filter(|bar| bar.below_ns <= end).map(|bar| bar.calls).sum();
+        let share = 100.0 * below as f64 / all.max(1) as f64;
+        values.push((format!("poll_below_pct/{name}"), share, "%"));
+    }
     values
 }
 
@@ -225,6 +306,33 @@ mod tests {
         std::fs::write(folder.path().join("left-out.txt"), "not run: diff: there is no meld\n")
             .unwrap();
         assert_eq!(reason("diff", folder.path(), b"else"), "diff: there is no meld");
+    }
+
+    /// The points of the figure are shares of all calls, and sleep is that of the calls above 66 us.
+    #[test]
+    fn distribution_of_polls_becomes_shares() {
+        let time = |wall: u64, sleep: u64| {
+            serde_json::json!({
+                "wall_ns": wall, "cpu_ns": 0, "sleep_ns": sleep, "wait_ns": 0, "io_wait_ns": 0,
+                "queue_ns": 0, "untold_ns": 0,
+            })
+        };
+        let distribution: Distribution = serde_json::from_value(serde_json::json!({
+            "p50_ns": 3000, "p90_ns": 90_000, "p99_ns": 90_000, "max_ns": 100_000,
+            "median_interval_ns": null,
+            "bars": [
+                { "below_ns": 1 << 12, "calls": 3, "time": time(9000, 0) },
+                { "below_ns": 1 << 17, "calls": 1, "time": time(100_000, 80_000) },
+            ],
+        }))
+        .unwrap();
+        let values = distribution_of_poll(&distribution);
+        let value = |key: &str| values.iter().find(|(known, ..)| known == key).map(|it| it.1);
+        assert_eq!(value("poll_us_least"), Some(2.048));
+        assert_eq!(value("poll_us_most"), Some(100.0));
+        assert_eq!(value("poll_asleep_above_66us_pct"), Some(80.0));
+        assert_eq!(value("poll_below_pct/66us"), Some(75.0));
+        assert_eq!(value("poll_below_pct/1ms"), Some(100.0));
     }
 
     /// The values of all runs are kept, though a run may lack some.

@@ -47,7 +47,7 @@ try {
 }
 
 /** Folders that the suite was given for its pages. */
-function named({ HOLDFAST_DICTIONARIES: dict, HOLDFAST_MAILS: mails, HOLDFAST_VIDEOS: videos,
+function named({ HOLDFAST_WORD_LISTS: dict, HOLDFAST_MAILS: mails, HOLDFAST_VIDEOS: videos,
   HOLDFAST_PROGRAM_FILES: inputs }) {
   return { ...(dict && { dict }), ...(mails && { mails }), ...(videos && { videos }),
     ...(inputs && { inputs }) };
@@ -150,22 +150,27 @@ async function mail(count) {
   await inTurns(count, sides);
 }
 
-/** The spell check of a text: its tables in a heap, against dictionaries that are parsed. */
+/**
+ * The spell check of a text: its tables in a heap, against dictionaries that are parsed, all of them and
+ * WordNet's alone.
+ */
 async function spellcheck(count) {
-  const lists = (await readdir(FOLDERS.dict)).filter((name) => /^index\.|\.exc$/.test(name));
-  await once("keepDictionaries", { lists });
-  let isBuilt = false;
-  const sides = Object.fromEntries(["heap", "opfs", "indexeddb"].map((way) => [way, async () => {
-    const { ms, unknown } = await once("spell", { way, lists, isBuilt });
-    add(`spell_${way}_ms`, ms);
-    add("spell_unknown_words", unknown);
-  }]));
-  await sides.heap();
-  isBuilt = true;
-  series.spell_heap_ms.length = 0;
-  await inTurns(count, sides);
-  if (new Set(series.spell_unknown_words).size > 1) throw new Error("the ways find different words");
-  series.spell_unknown_words.length = 1;
+  const all = (await readdir(FOLDERS.dict)).sort();
+  await once("keepDictionaries", { lists: all });
+  const ofWordNet = all.filter((name) => /^index\.|\.exc$/.test(name));
+  for (const [set, lists] of [["spell", all], ["spell_wordnet", ofWordNet]]) {
+    let isBuilt = false;
+    let unknownWords;
+    const sides = Object.fromEntries(["heap", "opfs", "indexeddb"].map((way) => [way, async () => {
+      const { ms, unknown } = await once("spell", { way, heap: set, lists, isBuilt });
+      if (isBuilt) add(`${set}_${way}_ms`, ms);
+      unknownWords ??= unknown;
+      if (unknown !== unknownWords) throw new Error("the ways find different words");
+    }]));
+    await sides.heap();
+    isBuilt = true;
+    await inTurns(count, sides);
+  }
 }
 
 /** The same applet's programs over a heap, files of OPFS, and IndexedDB; they must agree. */

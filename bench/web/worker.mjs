@@ -155,7 +155,7 @@ const steps = {
     }
     return {};
   },
-  async spell({ way, lists, isBuilt = true }) {
+  async spell({ way, heap, lists, isBuilt = true }) {
     const text = new Uint8Array(await (await fetch("/text/GPL-3")).arrayBuffer());
     const started = performance.now();
     const module = compile("spellcheck");
@@ -176,7 +176,7 @@ const steps = {
     const lines = [];
     const args = [...(way === "heap" ? [] : ["--volatile"]),
       ...(way === "heap" && isBuilt ? [] : ["--dict", "/dict"]), "/text/GPL-3"];
-    await run(module, { heap: "spell", limit: 128 * MIB, durability: "relaxed",
+    await run(module, { heap, limit: 512 * MIB, durability: "relaxed",
       wasi: shim("spellcheck", lines, args, folders) });
     const ms = performance.now() - started;
     handles.forEach((handle) => handle.close());

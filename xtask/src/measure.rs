@@ -210,14 +210,19 @@ fn with_programs(workspace: &Workspace, features: &str) -> Result<Command> {
     if let Some(folder) = cache_files(workspace) {
         command.env("HOLDFAST_CACHE_FILES", folder);
     }
-    let folder = workspace.target.join("word-lists");
-    if folder.is_dir() || fetch_word_lists(&folder).is_ok() {
+    if let Some(folder) = word_lists(workspace) {
         command.env("HOLDFAST_WORD_LISTS", folder);
     }
     if let Some(mails) = mails(workspace)? {
         command.env("HOLDFAST_MAILS", mails);
     }
     Ok(command)
+}
+
+/// The dictionaries of the spell checker, if they can be had.
+fn word_lists(workspace: &Workspace) -> Option<PathBuf> {
+    let folder = workspace.target.join("word-lists");
+    (folder.is_dir() || fetch_word_lists(&folder).is_ok()).then_some(folder)
 }
 
 /// Files such as a browser's cache has, if they can be had.
@@ -303,8 +308,8 @@ fn with_vfs(workspace: &Workspace) -> Result<Command> {
     Ok(command)
 }
 
-/// Builds the package for pages, the applets and the command, and gets the mails that one section
-/// learns, if they can be had.
+/// Builds the package for pages, the applets and the command, and gets the dictionaries, files
+/// and mails of its sections, if they can be had.
 fn with_browser(workspace: &Workspace) -> Result<Command> {
     web::build(workspace)?;
     applets::build(workspace, &WEB_APPLETS.map(str::to_owned))?;
@@ -314,10 +319,10 @@ fn with_browser(workspace: &Workspace) -> Result<Command> {
     if videos.join("city.mpg").is_file() {
         command.env("HOLDFAST_VIDEOS", videos);
     }
-    command
-        .env("HOLDFAST_APPLETS", workspace.applets())
-        .env("HOLDFAST", programs.join("holdfast"))
-        .env("HOLDFAST_DICTIONARIES", "/usr/share/wordnet");
+    command.env("HOLDFAST_APPLETS", workspace.applets()).env("HOLDFAST", programs.join("holdfast"));
+    if let Some(folder) = word_lists(workspace) {
+        command.env("HOLDFAST_WORD_LISTS", folder);
+    }
     if let Some(folder) = cache_files(workspace) {
         command.env("HOLDFAST_CACHE_FILES", folder);
     }
