@@ -198,7 +198,11 @@ fn base_line(scale: Scale) -> Markup {
 }
 
 fn judgement(row: &RowPart) -> Markup {
-    let Some(good) = row.is_good else { return html! {} };
+    let Some(good) = row.is_good else {
+        return html! {
+            @if let Some(times) = row.relative() { (short(times)) " times the paper's." }
+        };
+    };
     let class = if good { "good" } else { "bad" };
     html! {
         @if let Some(times) = row.times_as_good {

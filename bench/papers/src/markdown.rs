@@ -120,9 +120,18 @@ pub(crate) fn introduction(report: &Report) -> String {
         0 => String::new(),
         few => format!("A quick run: {few} of {} steps had few repetitions. ", report.steps.len()),
     };
+    let others = match report.steps_of_others() {
+        (0, 0) => String::new(),
+        (machine, source) => format!(
+            "Of {} steps {machine} ran on another machine and {source} from another source, as the list of steps \
+             says. ",
+            report.steps.len()
+        ),
+    };
     format!(
-        "{}. Source {}, from {} to {}. {}Of the tables and figures {} hold, {} hold in part, {} do not, {} only \
-         describe, and {} were not measured; {met} of {goals} goals are met, {} of them by numbers that are not firm.",
+        "{}. Source {}, from {} to {}. {}{others}Of the tables and figures {} hold, {} hold in part, {} do not ({} of \
+         these judged by our goals, as the paper has no number), {} only describe, and of {} nothing was measured; \
+         {met} of {goals} goals are met, {} of them by numbers that are not firm.",
         report.machine.line(),
         report.source,
         date(report.between.0),
@@ -131,6 +140,7 @@ pub(crate) fn introduction(report: &Report) -> String {
         report.count(Verdict::Holds),
         report.count(Verdict::Partly),
         report.count(Verdict::Fails),
+        report.judged_by_goals(),
         report.count(Verdict::Described),
         report.count(Verdict::Open),
         report.goals_met_loosely(),
@@ -139,12 +149,12 @@ pub(crate) fn introduction(report: &Report) -> String {
 
 fn write_exhibit(out: &mut String, exhibit: &ExhibitPart) -> std::fmt::Result {
     writeln!(out, "### {}: {}\n\n{}", exhibit.label, cell(&exhibit.title), cell(&exhibit.setting))?;
-    let better = match exhibit.better {
-        Better::More => "More is better.",
-        Better::Less => "Less is better.",
-        Better::Neither => "",
+    let (better, compared) = match exhibit.better {
+        Better::More => ("More is better.", "times as good"),
+        Better::Less => ("Less is better.", "times as good"),
+        Better::Neither => ("", "ours / the paper's"),
     };
-    writeln!(out, "{better}\n\n| | the paper | ours | spread | times as good |")?;
+    writeln!(out, "{better}\n\n| | the paper | ours | spread | {compared} |")?;
     writeln!(out, "|---|---:|---:|---|---:|")?;
     for row in &exhibit.rows {
         let (ours, spread) = row.ours_shown();
@@ -154,7 +164,7 @@ fn write_exhibit(out: &mut String, exhibit: &ExhibitPart) -> std::fmt::Result {
                 let goal = row.ours.as_ref().and_then(|ours| ours.goal.clone()).unwrap_or_default();
                 format!("goal {goal}: {}", if good { "met" } else { "**missed**" })
             }
-            (None, None) => String::new(),
+            (None, None) => row.relative().map(short).unwrap_or_default(),
         };
         writeln!(
             out,
@@ -164,10 +174,17 @@ fn write_exhibit(out: &mut String, exhibit: &ExhibitPart) -> std::fmt::Result {
         )?;
     }
     writeln!(out, "\n{}\n", cell(&exhibit.sentence))?;
-    let reasons = exhibit.rows.iter().filter_map(|row| Some((row, row.why.as_deref()?)));
-    for (number, (row, why)) in reasons.enumerate() {
-        let head = if number == 0 { "Why a goal is missed:\n\n" } else { "" };
-        writeln!(out, "{head}- {}: {}", cell(&row.label), cell(why))?;
+    let mut told: Vec<&str> = Vec::new();
+    for (row, why) in exhibit.rows.iter().filter_map(|row| Some((row, row.why.as_deref()?))) {
+        // Rows of one measurement beside several numbers of the paper have one reason.
+        if told.contains(&why) {
+            continue;
+        }
+        let head = if told.is_empty() { "Why a goal is missed:\n\n" } else { "" };
+        let goal = row.ours.as_ref().and_then(|ours| ours.goal.as_deref());
+        let goal = goal.map(|goal| format!(" (goal {})", cell(goal))).unwrap_or_default();
+        writeln!(out, "{head}- {}{goal}: {}", cell(&row.label), cell(why))?;
+        told.push(why);
     }
     match exhibit.rows.iter().any(|row| row.why.is_some()) {
         true => writeln!(out),
@@ -192,7 +209,7 @@ mod tests {
             "| ratio | - | 0.9× | 0.45 to 1.8, 15 values | goal <= 1: met |",
             "Not measured in this run: trace failed: no &lt;root>.",
             "H. Luo &lt;and others>",
-            "- none: `strace` shows &lt;90 %> in the disk.",
+            "- none (goal >= 2): `strace` shows &lt;90 %> in the disk.",
             "| pool | `missed` | 0.9 s | >= 1 | `strace` shows &lt;90 %> in the disk. |",
             "| `ratio` | 0.9 s | 0.45 | 1.8 | 15 | <= 1: met |",
             "1 of 2 goals are met, 0 of them by numbers",

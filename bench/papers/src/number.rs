@@ -28,6 +28,20 @@ pub fn short(value: f64) -> String {
     }
 }
 
+/// A number to eight digits, which is more than a measurement has; what has no fraction, or as many
+/// digits before it, as it is.
+#[must_use]
+pub(crate) fn rounded(value: f64) -> f64 {
+    if value.fract() == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    match usize::try_from(7 - magnitude) {
+        Ok(decimals) => format!("{value:.decimals$}").parse().unwrap_or(value),
+        Err(_) => value,
+    }
+}
+
 /// A number with its unit; a ratio is followed by a sign of multiplication.
 #[must_use]
 pub(crate) fn with_unit(value: f64, unit: &str) -> String {
@@ -42,6 +56,23 @@ pub(crate) fn with_unit(value: f64, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_kept_to_eight_digits() {
+        let cases = [
+            (0.0, 0.0),
+            (1.0 / 3.0, 0.333_333_33),
+            (-2e-9 / 3.0, -6.666_666_7e-10),
+            (27.949_931_114_482, 27.949_931),
+            (123_456_789.25, 123_456_789.25),
+            (1e12, 1e12),
+        ];
+        for (value, kept) in cases {
+            assert_eq!(rounded(value), kept);
+            assert_eq!(short(rounded(value)), short(value));
+        }
+        assert!(rounded(f64::NAN).is_nan());
+    }
 
     #[test]
     fn three_digits_say_enough() {

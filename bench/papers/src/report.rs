@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
-use crate::number::with_unit;
+use crate::number::{rounded, with_unit};
 use crate::papers::{Better, Exhibit, Papers, Row, parse_goal};
 use crate::results::{Done, Measured};
 
@@ -39,7 +39,7 @@ pub struct Report {
 /// A measurement, and whether it is firm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
-    /// As the suite printed it.
+    /// As the suite printed it, to eight digits.
     #[serde(flatten)]
     pub measured: Measured,
     /// Enough values that are not far apart, on a machine that did little else.
@@ -51,7 +51,11 @@ impl Judged {
         let firm = measured.n >= FIRM_VALUES
             && done.others <= FIRM_OTHERS
             && is_close(measured.min, measured.max);
-        Judged { measured: measured.clone(), firm }
+        let kept = |value: Option<f64>| value.map(rounded);
+        let Measured { median, min, max, .. } = *measured;
+        let measured =
+            Measured { median: kept(median), min: kept(min), max: kept(max), ..measured.clone() };
+        Judged { measured, firm }
     }
 
     /// Whether the median meets its goal, if it has one.
@@ -292,6 +296,25 @@ impl Report {
         self.steps.iter().filter(|step| step.full_runs.is_some()).count()
     }
 
+    /// Tables and figures for which the paper has no number, so that our goals judge.
+    #[must_use]
+    pub fn judged_by_goals(&self) -> usize {
+        let exhibits = self.papers.iter().flat_map(|paper| &paper.exhibits);
+        let has_verdict =
+            |it: &&ExhibitPart| !matches!(it.verdict, Verdict::Open | Verdict::Described);
+        let has_number = |it: &&ExhibitPart| it.rows.iter().any(|row| row.published.is_some());
+        exhibits.filter(has_verdict).filter(|it| !has_number(it)).count()
+    }
+
+    /// How many steps ran on another machine than most, and how many from another source.
+    #[must_use]
+    pub fn steps_of_others(&self) -> (usize, usize) {
+        let count = |is_other: fn(&StepLine) -> bool| {
+            self.steps.iter().filter(|step| is_other(step)).count()
+        };
+        (count(|step| step.machine.is_some()), count(|step| step.source.is_some()))
+    }
+
     /// How many tables and figures came to a verdict.
     #[must_use]
     pub fn count(&self, verdict: Verdict) -> usize {
@@ -437,7 +460,7 @@ fn row_part(row: &Row, better: Better, found: Option<&Judged>, papers: &Papers) 
             Better::Less => published / ours.median,
             Better::Neither => return None,
         };
-        ratio.is_finite().then_some(ratio)
+        ratio.is_finite().then_some(rounded(ratio))
     });
     let goal_met = match (&row.goal, &ours) {
         (Some(goal), Some(ours)) => meets(goal, ours.median),
@@ -474,6 +497,12 @@ fn why_open(exhibit: &Exhibit, done: &[Done]) -> String {
 }
 
 impl RowPart {
+    /// Ours relative to the paper's, where neither more nor less is better.
+    pub(crate) fn relative(&self) -> Option<f64> {
+        let times = self.ours.as_ref()?.median / self.published?;
+        (self.times_as_good.is_none() && times.is_finite()).then_some(times)
+    }
+
     /// The paper's number as text.
     #[must_use]
     pub fn published_shown(&self) -> String {
@@ -632,6 +661,18 @@ pub(crate) mod tests {
         let exhibit = &worse.papers[0].exhibits[0];
         assert_eq!(exhibit.verdict, Verdict::Partly);
         assert_eq!(exhibit.sentence, "It does not. (1 of 2 rows.)");
+    }
+
+    /// Where neither more nor less is better, a row has ours relative to the paper's.
+    #[test]
+    fn described_numbers_are_relative() {
+        let table = TABLE.replace("better = \"less\"", "better = \"neither\"");
+        let report = Report::new(&Papers::parse(&table).unwrap(), &[sample_done(0.013, 0.01)]);
+        let row = &report.papers[0].exhibits[0].rows[0];
+        assert_eq!(row.times_as_good, None);
+        assert!((row.relative().unwrap() - 0.01).abs() < 1e-9);
+        let judged = sample(0.013, 0.01);
+        assert_eq!(judged.papers[0].exhibits[0].rows[0].relative(), None);
     }
 
     /// A step of another source than most says so.
