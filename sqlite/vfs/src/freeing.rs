@@ -50,7 +50,8 @@ impl Turn {
         let other = FREEING.load(Relaxed);
         let is_taken =
             other == pid || FREEING.compare_exchange(other, pid, Relaxed, Relaxed).is_err();
-        (!is_taken).then_some(Turn(pid))
+        // Not `then_some`: a turn that is made and not given would give back another's when dropped.
+        (!is_taken).then(|| Turn(pid))
     }
 }
 
@@ -131,6 +132,7 @@ mod tests {
         let (_other_folder, other) = removed(BLOCKS);
         let turn = Turn::take().unwrap();
         assert!(Turn::take().is_none());
+        assert_eq!(FREEING.load(Relaxed), own_pid::get(), "who gets no turn gives one back");
         other.free_later();
         assert_eq!(FREEING.load(Relaxed), own_pid::get(), "the turn is another one's");
         drop(turn);
