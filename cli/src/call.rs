@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// The failure of a call comes first, and with its code; that of the close is told in any case.
+    /// The call's error comes first and gives the exit code; an error of the close is always printed.
     #[test]
     fn failed_close_is_told_beside_the_call() {
         let failed = || Failure::new(FOUND, "the function failed");

@@ -623,8 +623,8 @@ mod tests {
         assert_eq!((first.opened(), first.backed_bytes()), (Opened::Warm, 8 << 20));
     }
 
-    /// A heap that cannot be closed is told with the reason of the refusal, and those behind it are
-    /// closed all the same.
+    /// If closing a heap fails, the error names it beside the reason of the refusal, and the
+    /// remaining heaps are still closed.
     #[test]
     fn heap_that_cannot_be_closed_is_told() {
         let scratch = tempfile::tempdir().unwrap();

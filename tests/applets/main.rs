@@ -24,6 +24,7 @@ mod portable;
 mod resets;
 mod runs;
 mod several_heaps;
+mod unread_answers;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -235,7 +235,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pool = hot(folder.path(), 3);
         let journal = stub::journal_path(&pool.database);
-        // It leads to itself: nobody can look at it.
+        // A symbolic link to itself: the kernel answers ELOOP.
         std::os::unix::fs::symlink(&journal, &journal).unwrap();
         pool.image.mode().note_journal(true);
         let is_told = |refused| matches!(refused, Some(SqliteError::Io { .. }));

@@ -138,7 +138,7 @@ mod tests {
         assert!(!is_committed(name_bytes));
         clean_up(&one, name_bytes);
         assert!(name.exists() && !journal_path(&one).exists());
-        // It leads to itself: nobody can read it.
+        // A symbolic link to itself: the kernel answers ELOOP.
         let (hidden, aside) = (journal_path(&two), folder.path().join("aside"));
         std::fs::rename(&hidden, &aside).unwrap();
         std::os::unix::fs::symlink(&hidden, &hidden).unwrap();

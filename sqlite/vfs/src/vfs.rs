@@ -369,8 +369,8 @@ fn connect(
     Ok(Box::into_raw(Box::new(Connection::new(pool, file, path))))
 }
 
-/// Sets the limit of a pool that may be in use: what was said last holds, for all processes. Where
-/// the image has not as much room, the user is told.
+/// Sets the limit of a pool that may be in use, for all processes; the last caller wins. If the image
+/// has less room than that, SQLite's error log gets a notice.
 fn set_limit(pool: &Pool, wishes: &ChosenSettings) {
     let Some(slots) = wishes.limit_slots else { return };
     if wishes.is_limit_of_uri {

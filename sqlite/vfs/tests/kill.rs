@@ -363,7 +363,7 @@ fn hidden_journal_is_not_passed_over() {
     player.kill("told: ");
     let [journal, aside] = ["db-journal", "aside"].map(|name| folder.path().join(name));
     std::fs::rename(&journal, &aside).unwrap();
-    // It leads to itself: nobody can look at it.
+    // A symbolic link to itself: the kernel answers ELOOP.
     std::os::unix::fs::symlink(&journal, &journal).unwrap();
     let connection = open(&path, "");
     let refused =

@@ -125,7 +125,7 @@ pub(crate) fn show(
     first_failure(done)
 }
 
-/// The first failure of several results; the others are told here.
+/// Returns the first failure and prints the others.
 pub(crate) fn first_failure(
     done: impl IntoIterator<Item = Result<(), Failure>>,
 ) -> Result<(), Failure> {

@@ -1,7 +1,6 @@
 //! A native applet that does not take what a function of its host returns. Its caller looks and
 //! cancels all the same, and the call ends with its time or with the applet. The applet is
 //! `applets/trial`.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use holdfast_applet::{
-    Applet, AppletError, Call, CallError, End, Failure, Grants, HostFunction, Limits,
+    Applet, AppletError, Call, End, Failure, Grants, HostFunction, Limits, SandboxKind,
 };
+
+use crate::{death, forms};
 
 /// More than the channel holds, and what the applet expects.
 const ANSWER_BYTES: usize = 8 << 20;
@@ -25,15 +26,8 @@ const TRIES: usize = 5;
 const LOOKS: u32 = 5;
 
 /// The applet in its native forms.
-fn applets() -> [PathBuf; 2] {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let named = std::env::var_os("HOLDFAST_APPLETS").map(PathBuf::from);
-    let folder = named.unwrap_or_else(|| target.join("applets"));
-    ["trial", "trial-static"].map(|name| {
-        let path = folder.join(name);
-        assert!(path.is_file(), "{} is not built; run `cargo xtask applets`", path.display());
-        path
-    })
+fn applets() -> impl Iterator<Item = PathBuf> {
+    forms().into_iter().filter(|(kind, _)| *kind == SandboxKind::Native).map(|(_, path)| path)
 }
 
 fn answer() -> Vec<u8> {
@@ -56,14 +50,6 @@ fn limits() -> Limits {
     limits.grace = Duration::from_millis(50);
     limits.call_timeout = Some(Duration::from_secs(10));
     limits
-}
-
-/// What the applet died of.
-fn death<T: std::fmt::Debug>(result: Result<T, CallError>) -> Arc<AppletError> {
-    match result {
-        Err(CallError::Died(error)) => error,
-        other => panic!("it lives: {other:?}"),
-    }
 }
 
 /// The outcome of the first of several tries in which the caller was heard in time.
