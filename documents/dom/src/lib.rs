@@ -24,6 +24,7 @@
 
 mod arena;
 mod check;
+mod climb;
 mod document;
 mod documents;
 mod edit;

@@ -33,9 +33,28 @@ pub(crate) struct Pass<'p, 'd> {
 }
 
 /// What may still be looked at.
-struct WorkBudget {
+pub(crate) struct WorkBudget {
     attributes: usize,
     value_bytes: usize,
+}
+
+impl WorkBudget {
+    /// So many looks at each attribute, and at each value that a sound document of this size has.
+    pub(crate) fn of(document: &Document<'_>, plan: &Plan, looks: usize) -> WorkBudget {
+        let values = plan.tests.iter().map(|tests| values(tests)).sum::<usize>();
+        let shared = (document.nodes().len() + document.attributes().len()) * SHARED_BYTES_MAX;
+        WorkBudget {
+            attributes: document.attributes().len().saturating_mul(looks),
+            value_bytes: (document.text().len() + shared).saturating_mul(values * looks),
+        }
+    }
+
+    /// Takes looks at attributes, if there are so many left.
+    #[inline]
+    pub(crate) fn take_attributes(&mut self, many: usize) -> Option<()> {
+        self.attributes = self.attributes.checked_sub(many)?;
+        Some(())
+    }
 }
 
 /// An element whose children may come.
@@ -60,21 +79,18 @@ impl PathFrame {
 }
 
 /// The element that is looked at.
-struct Candidate<'d> {
-    record: &'d NodeRecord,
-    attributes: &'d [AttributeRecord],
-    number: i32,
-    number_of_type: i32,
+pub(crate) struct Candidate<'d> {
+    pub(crate) record: &'d NodeRecord,
+    pub(crate) attributes: &'d [AttributeRecord],
+    /// Its place among its siblings, where that is asked for.
+    pub(crate) number: i32,
+    /// Its place among those of its type, where that is asked for.
+    pub(crate) number_of_type: i32,
 }
 
 impl<'p, 'd> Pass<'p, 'd> {
     pub(crate) fn new(document: &'d Document<'d>, plan: &'p mut Plan) -> Pass<'p, 'd> {
-        let values = plan.tests.iter().map(|tests| values(tests)).sum::<usize>();
-        let shared = (document.nodes().len() + document.attributes().len()) * SHARED_BYTES_MAX;
-        let left = WorkBudget {
-            attributes: document.attributes().len(),
-            value_bytes: (document.text().len() + shared).saturating_mul(values),
-        };
+        let left = WorkBudget::of(document, plan, 1);
         let path = vec![PathFrame::new(DOCUMENT, 0, 0)];
         Pass {
             document,
@@ -185,7 +201,7 @@ impl<'p, 'd> Pass<'p, 'd> {
             return Some(is);
         }
         let attributes = self.document.attributes_of(record);
-        self.left.attributes = self.left.attributes.checked_sub(attributes.len())?;
+        self.left.take_attributes(attributes.len())?;
         let place = Candidate { record, attributes, number, number_of_type };
         while rest != 0 {
             let part = rest.trailing_zeros() as usize;
@@ -209,7 +225,7 @@ fn values(tests: &[CompoundTest]) -> usize {
 }
 
 /// Whether an element passes all of these; `None` when more was looked at than there can be.
-fn pass_all(
+pub(crate) fn pass_all(
     document: &Document<'_>,
     tests: &mut [CompoundTest],
     place: &Candidate<'_>,

@@ -33,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) tested: u64,
     /// Marks of attributes ([`NodeRecord::mark`]) one of which each element must have that matches.
     pub(crate) marks: u32,
+    /// Parts of which all siblings are counted.
+    pub(crate) placed: u64,
     /// Parts of which elements of one type are counted.
     pub(crate) typed: u64,
     /// Parts that are leftmost.
@@ -167,6 +169,7 @@ impl Plan {
             tests: Vec::new(),
             tested: 0,
             marks: 0,
+            placed: 0,
             typed: 0,
             first: 0,
             below: Neighbours::default(),
@@ -179,6 +182,30 @@ impl Plan {
         let mut marks = plan.tests.iter().map(|tests| tests.iter().find_map(CompoundTest::mark));
         plan.marks = marks.try_fold(0, |all, mark| Some(all | mark?)).unwrap_or_default();
         Some(plan)
+    }
+
+    /// Whether [`Climb`](crate::climb::Climb) can answer it, and has few elements to look at: each
+    /// rightmost part asks for a name or an attribute.
+    pub(crate) fn suits_climb(&self) -> bool {
+        let unknown = self.below.next | self.below.later | self.placed | self.typed & !self.last;
+        let of_any_name = self.names.iter().fold(self.last, |parts, named| parts & named);
+        let asks = |(part, tests): (usize, &Vec<CompoundTest>)| {
+            of_any_name >> part & 1 == 0
+                || tests.iter().any(|test| matches!(test, CompoundTest::Attribute(..)))
+        };
+        self.needs_path && unknown == 0 && self.tests.iter().enumerate().all(asks)
+    }
+
+    /// Marks of attributes one of which each element must have that is to be looked at for the
+    /// rightmost parts; none, if that is not known, or if others are counted.
+    pub(crate) fn rightmost_marks(&self) -> u32 {
+        if self.typed != 0 {
+            return 0;
+        }
+        let rightmost =
+            self.tests.iter().enumerate().filter(|(part, _)| self.last >> part & 1 == 1);
+        let mut marks = rightmost.map(|(_, tests)| tests.iter().find_map(CompoundTest::mark));
+        marks.try_fold(0, |all, mark| Some(all | mark?)).unwrap_or_default()
     }
 
     fn add(
@@ -212,6 +239,7 @@ impl Plan {
                 Some(_) => return None,
             } |= bit;
             self.needs_path |= left.is_some() || counts != Counts::default();
+            self.placed |= if counts.places { bit } else { 0 };
             self.typed |= if counts.types { bit } else { 0 };
             self.tested |= if part.tests.is_empty() { 0 } else { bit };
             if place == 0 {
@@ -305,7 +333,7 @@ impl Compound {
                         NthType::OfType => true,
                         _ => return None,
                     };
-                    counts.places = true;
+                    counts.places |= !of_type;
                     counts.types |= of_type;
                     CompoundTest::Place { of_type, places: *an_plus_b }
                 }

@@ -1,8 +1,9 @@
 //! Queries: the elements below a node that match a selector, in document order.
 //!
-//! Most selectors become a plan, which one pass over the elements answers. The others are compared
-//! element by element by the `selectors` crate, what their rightmost part asks for (a name, a
-//! class, an identifier) first and by number.
+//! Most selectors become a plan. A search from the elements that may be its rightmost part upwards
+//! answers it, or one pass over all elements. The others are compared element by element by the
+//! `selectors` crate, what their rightmost part asks for (a name, a class, an identifier) first and
+//! by number.
 
 use selectors::context::{
     MatchingContext, MatchingForInvalidation, MatchingMode, NeedsSelectorFlags, QuirksMode,
@@ -12,6 +13,7 @@ use selectors::matching::matches_selector;
 use selectors::parser::{self, Component};
 use selectors::{Element, OpaqueElement};
 
+use crate::climb::Climb;
 use crate::document::{Document, Quirks};
 use crate::error::{Damage, DomError};
 use crate::layout::{DOCUMENT, NAME_CLASS, NAME_ID, NONE, NodeKind, NodeRecord, ORDERED};
@@ -93,11 +95,24 @@ impl<'d> Node<'d> {
         if document.damage().is_some() {
             return document.unless_damaged(Vec::new());
         }
-        let found = match Plan::of(document, selector) {
+        let is_in_row = self.id() == DOCUMENT && document.header().flags & ORDERED != 0;
+        let mut plan = Plan::of(document, selector);
+        if let Some(plan) = plan.as_mut().filter(|plan| plan.suits_climb()) {
+            let climb = Climb::new(document, plan);
+            let found = if is_in_row {
+                climb.run(document.in_row(), max)
+            } else {
+                climb.run(document.walk(self.id()), max)
+            };
+            if let Some(found) = found {
+                return document.unless_damaged(found);
+            }
+        }
+        let found = match plan {
             // Where a path matters, it starts at the document.
             Some(mut plan) if self.id() == DOCUMENT || !plan.needs_path => {
                 let pass = Pass::new(document, &mut plan);
-                if self.id() == DOCUMENT && document.header().flags & ORDERED != 0 {
+                if is_in_row {
                     pass.run(document.in_row(), max)
                 } else {
                     pass.run(document.walk(self.id()), max)
@@ -258,7 +273,7 @@ mod tests {
         "<body class='A b' ID=X><div><div><div><p class=A><p id=x><span></span><em></em><span></span></div></div></div>",
         "<!DOCTYPE html><p>1<template><p class=a>2</template><p class=a>3<b>4</b>",
     ];
-    const SELECTORS: [&str; 40] = [
+    const SELECTORS: [&str; 47] = [
         "*",
         "p",
         "P",
@@ -299,27 +314,43 @@ mod tests {
         "*|*",
         "p, b, .a > b",
         ":where(.a, .b) li",
+        "body > div b",
+        "div > p b, ul > li a",
+        "p.a ~ p > b, svg a",
+        "a:nth-of-type(1)",
+        "a.b:nth-of-type(2), div > p:nth-of-type(1)",
+        "div:not(.a) > div p",
+        "ul [href]",
     ];
+
+    fn ids(found: &[Node<'_>]) -> Vec<u32> {
+        found.iter().map(|node| node.id()).collect()
+    }
 
     /// Guarantee: documents/queries
     #[test]
-    fn a_plan_and_the_other_way_to_compare_find_the_same() {
-        let mut planned = 0;
+    fn a_plan_and_the_other_ways_to_compare_find_the_same() {
+        let (mut planned, mut climbed) = (0, 0);
         for page in PAGES {
             let page = LoosePage::parse(page.as_bytes(), &ParseOptions::default()).unwrap();
             let document = page.open().unwrap();
             for text in SELECTORS {
                 let selector = Selector::parse(text).unwrap();
-                planned += usize::from(Plan::of(&document, &selector).is_some());
+                let mut plan = Plan::of(&document, &selector);
+                planned += usize::from(plan.is_some());
+                climbed += usize::from(plan.as_ref().is_some_and(Plan::suits_climb));
+                if let Some(plan) = &mut plan {
+                    let passed =
+                        Pass::new(&document, plan).run(document.walk(DOCUMENT), usize::MAX);
+                    let expected = document.root().compare_each(&selector, usize::MAX);
+                    assert_eq!(ids(&passed), ids(&expected), "{text} by a pass");
+                }
                 let elements =
                     std::iter::once(document.root()).chain(document.root().descendants());
                 for below in elements {
-                    let ids = |found: Vec<Node<'_>>| {
-                        found.iter().map(|node| node.id()).collect::<Vec<_>>()
-                    };
-                    let expected = ids(below.compare_each(&selector, usize::MAX));
+                    let expected = ids(&below.compare_each(&selector, usize::MAX));
                     assert_eq!(
-                        ids(below.select(&selector).unwrap()),
+                        ids(&below.select(&selector).unwrap()),
                         expected,
                         "{text} below {below:?}"
                     );
@@ -333,6 +364,33 @@ mod tests {
             }
         }
         assert_eq!(planned, SELECTORS.len() * PAGES.len());
+        assert!(climbed >= 12 * PAGES.len(), "{climbed}");
+    }
+
+    /// A selector and a page that would have each element climb to the top are answered by a pass.
+    ///
+    /// Guarantee: documents/queries
+    #[test]
+    fn who_climbs_too_far_gives_up() {
+        let text = format!("<div><p>{}<b>", "<u>".repeat(1_000));
+        let page = LoosePage::parse(text.as_bytes(), &ParseOptions::default()).unwrap();
+        let document = page.open().unwrap();
+        for (text, count, gives_up) in [
+            ("div u", 1_000, true),
+            ("i u", 0, true),
+            ("i > u u u", 0, true),
+            ("u > b", 1, false),
+            ("div b", 1, false),
+        ] {
+            let selector = Selector::parse(text).unwrap();
+            let mut plan = Plan::of(&document, &selector).unwrap();
+            assert!(plan.suits_climb(), "{text}");
+            let found = Climb::new(&document, &mut plan).run(document.walk(DOCUMENT), usize::MAX);
+            assert_eq!(found.is_none(), gives_up, "{text}");
+            assert_eq!(document.select(&selector).unwrap().len(), count, "{text}");
+            let below = document.root_element().unwrap();
+            assert_eq!(below.select(&selector).unwrap().len(), count, "{text}");
+        }
     }
 
     /// A selector list in brackets with many names allocates no table for each name.
