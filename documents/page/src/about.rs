@@ -14,7 +14,9 @@ use crate::resource::{Reach, Resource};
 pub(crate) struct PageDescription {
     pub(crate) address: String,
     pub(crate) title: String,
-    /// What addresses in the page are relative to: where it was found at last.
+    /// Where it was found at last.
+    pub(crate) found: String,
+    /// What addresses in the page are relative to.
     pub(crate) base: String,
     /// What it might ask for, if it asked for something of the network.
     pub(crate) reach: Option<Reach>,
@@ -125,12 +127,13 @@ mod tests {
         PageDescription {
             address: "https://example.org/".to_owned(),
             title: "Título".to_owned(),
-            base: "https://example.org/a/".to_owned(),
+            found: "https://example.org/a/".to_owned(),
+            base: "https://example.org/b/".to_owned(),
             reach: None,
             resources: vec![
                 Resource {
                     url: "a.css".to_owned(),
-                    found: ResourceSum::Bytes { hash: u128::MAX, bytes: 7 },
+                    found: ResourceSum::Bytes { hash: u128::MAX, bytes: 7, read_as: 9 },
                 },
                 Resource { url: "b.css".to_owned(), found: ResourceSum::Nothing },
             ],

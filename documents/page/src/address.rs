@@ -1,7 +1,7 @@
 //! Addresses of pages: files and folders of this machine, and what servers have.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use blitz_traits::net::Url;
 
@@ -46,7 +46,13 @@ impl Address {
     /// # Errors
     /// [`PageError::Address`].
     pub fn join(&self, href: &str) -> Result<Address, PageError> {
-        let url = self.url.join(href.trim()).map_err(|_| wrong(href, "it is no address"))?;
+        self.join_from(&self.url, href)
+    }
+
+    /// The same relative to `base`, as the page says. Whether files may be opened depends on where
+    /// the page is, not on its base.
+    pub(crate) fn join_from(&self, base: &Url, href: &str) -> Result<Address, PageError> {
+        let url = base.join(href.trim()).map_err(|_| wrong(href, "it is no address"))?;
         if url.scheme() == "file" && self.is_of_network() {
             return Err(wrong(
                 href,
@@ -141,9 +147,23 @@ pub(crate) fn shown(url: &Url) -> String {
 
 fn of_file(path: &Path, given: &str) -> Result<Url, PageError> {
     let path = std::path::absolute(path).map_err(|_| wrong(given, "it is no name of a file"))?;
+    let path = without_steps_up(path);
     let url =
         if path.is_dir() { Url::from_directory_path(&path) } else { Url::from_file_path(&path) };
     url.map_err(|()| wrong(given, "it is no absolute path"))
+}
+
+/// Without `..`: in an address it takes away the name before it, and to the system it is what is
+/// above the folder that this name leads to. What is not there stays as it is.
+fn without_steps_up(path: PathBuf) -> PathBuf {
+    if !path.components().any(|part| part == Component::ParentDir) {
+        return path;
+    }
+    let found = match (path.parent(), path.file_name()) {
+        (Some(folder), Some(name)) => folder.canonicalize().map(|folder| folder.join(name)),
+        _ => path.canonicalize(),
+    };
+    found.unwrap_or(path)
 }
 
 fn wrong(address: &str, reason: &'static str) -> PageError {
@@ -189,5 +209,27 @@ mod tests {
         for refused in ["file:///etc/passwd", "javascript:1", "mailto:x@example.org", "http://"] {
             assert!(matches!(page.join(refused), Err(PageError::Address { .. })), "{refused}");
         }
+    }
+
+    /// Styles beside a page that was opened as `link/../page.html` were looked for elsewhere, and
+    /// one page opened by several names was kept as often.
+    ///
+    /// Guarantee: pages/addresses
+    #[test]
+    fn steps_up_are_those_of_the_system() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("one/two")).unwrap();
+        std::fs::create_dir(root.join("other")).unwrap();
+        std::fs::write(root.join("one/a.html"), "").unwrap();
+        std::os::unix::fs::symlink("../one/two", root.join("other/link")).unwrap();
+        let parsed = |name: &str| Address::parse(root.join(name).to_str().unwrap()).unwrap();
+        let page = parsed("other/link/../a.html");
+        assert_eq!(page.join("b.css").unwrap().path(), Some(root.join("one/b.css")));
+        for same in ["one/a.html", "one/two/../a.html", "other/../one/a.html"] {
+            assert_eq!(parsed(same).as_str(), page.as_str(), "{same}");
+        }
+        assert_eq!(parsed("one/two/..").as_str(), parsed("one").as_str());
+        assert_eq!(parsed("no/../a.html").path(), Some(root.join("no/../a.html")));
     }
 }

@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::about::{PageDescription, decode, encode};
+use crate::decode::said_encoding;
 use crate::entry::{Entry, EntryPart};
 use crate::error::EntryDamage;
 use crate::fetch::{Headers, TIME_END_S, freshness};
-use crate::resource::ResourceSum;
+use crate::resource::{ResourceSum, is_page, is_style};
 
 pub(crate) const ANSWER: &str = "http:";
 pub(crate) const BODY: &str = "body:";
@@ -63,11 +64,36 @@ impl CachedResponse {
         self.status != freshness::FOUND
     }
 
-    pub(crate) fn found(&self) -> ResourceSum {
+    /// What was found at the address that was asked for. What the server says of the bytes counts
+    /// only where they would be read otherwise: those in UTF-8 (`is_utf_8`) are in any case read as
+    /// such.
+    pub(crate) fn found(&self, asked: &str, is_utf_8: bool) -> ResourceSum {
         if self.is_missing() {
             return ResourceSum::Nothing;
         }
-        ResourceSum::Bytes { hash: self.hash, bytes: self.bytes }
+        let said = self.headers.get("content-type");
+        let kind = if is_page(said) { "page" } else { "" };
+        let moved_to = self.moved_style(asked).map_or("", Url::as_str);
+        // Never empty for other bytes, so that no sum is that of both.
+        let letters = if is_utf_8 {
+            ""
+        } else if Url::parse(asked).is_ok_and(|asked| is_style(&asked, said)) {
+            said_encoding(said).map_or("unsaid", |encoding| encoding.name())
+        } else {
+            "none"
+        };
+        let read_as = match (kind, moved_to, letters) {
+            ("", "", "") => 0,
+            _ => xxh3_64(format!("{kind}\n{moved_to}\n{letters}").as_bytes()),
+        };
+        ResourceSum::Bytes { hash: self.hash, bytes: self.bytes, read_as }
+    }
+
+    /// Where a style sheet was found at last, if that is not where it was asked for.
+    pub(crate) fn moved_style(&self, asked: &str) -> Option<&Url> {
+        let is_moved =
+            self.url.as_str() != asked && is_style(&self.url, self.headers.get("content-type"));
+        is_moved.then_some(&self.url)
     }
 
     pub(crate) fn write(&self) -> Vec<u8> {
@@ -196,6 +222,54 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(CachedResponse::read(&bytes[..length]).is_err(), "{length} bytes");
         }
+    }
+
+    /// A page was made anew whenever a server said the same of a part in other words.
+    ///
+    /// Guarantee: pages/servers
+    #[test]
+    fn kind_counts_where_it_changes_the_reading() {
+        let found_at = |url: &str, said: &str, is_utf_8: bool| {
+            let mut headers = Headers::default();
+            if !said.is_empty() {
+                headers.add("Content-Type", said);
+            }
+            let said = CachedResponse {
+                url: Url::parse(url).unwrap(),
+                headers,
+                at: UNIX_EPOCH,
+                status: 200,
+                hash: 7,
+                bytes: 9,
+                encoding: String::new(),
+            };
+            said.found("http://example.org/a.css", is_utf_8)
+        };
+        let found =
+            |said: &str, is_utf_8: bool| found_at("http://example.org/a.css", said, is_utf_8);
+        let utf_8 = "TEXT/CSS ;charset=\"UTF-8\"";
+        for same in ["", "text/css; charset=utf-8", utf_8] {
+            assert_eq!(found(same, true), found("text/css", true), "{same}");
+        }
+        assert_eq!(found("text/html", true), found("Text/HTML; charset=utf-8", true));
+        assert_ne!(found("text/html", true), found("text/css", true));
+
+        assert_eq!(found("", false), found("text/css", false));
+        assert_eq!(found("text/css; charset=utf-8", false), found(utf_8, false));
+        let kinds = ["text/css", utf_8, "text/css; charset=koi8-r", "text/plain", "text/html"];
+        let different: HashSet<u64> = kinds
+            .iter()
+            .map(|said| match found(said, false) {
+                ResourceSum::Bytes { read_as, .. } => read_as,
+                ResourceSum::Nothing => panic!("{said}"),
+            })
+            .collect();
+        assert_eq!(different.len(), kinds.len());
+        for kind in kinds {
+            assert_ne!(found(kind, true), found(kind, false), "{kind}");
+        }
+        let elsewhere = found_at("http://example.org/b.css", "text/css", true);
+        assert_ne!(elsewhere, found("text/css", true));
     }
 
     // The bytes of a build before version 3, with the right sum.

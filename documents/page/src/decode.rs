@@ -15,9 +15,9 @@ pub(crate) fn encoding_of(bytes: &[u8], content_type: Option<&str>) -> &'static 
     if let Some((encoding, _)) = Encoding::for_bom(bytes) {
         return encoding;
     }
-    let said =
-        content_type.and_then(|said| label_after(said.as_bytes()).and_then(Encoding::for_label));
-    said.or_else(|| declared(&bytes[..bytes.len().min(PRESCAN_BYTES)])).unwrap_or(UTF_8)
+    let said = said_encoding(content_type);
+    let first = &bytes[..bytes.len().min(PRESCAN_BYTES)];
+    said.or_else(|| declared(first)).or_else(|| declared_as_xml(first)).unwrap_or(UTF_8)
 }
 
 /// The page in UTF-8.
@@ -39,19 +39,27 @@ pub(crate) fn decoded<'a>(bytes: &'a [u8], encoding: &'static Encoding) -> Cow<'
 }
 
 /// A style sheet that is not in UTF-8 (CSS Syntax, 3.2): the encoding is that of its first bytes,
-/// or its server says it, or it does.
-pub(crate) fn style_in_utf_8(bytes: &[u8], content_type: Option<&str>) -> Vec<u8> {
+/// or its server says it, or it does; or else it is that of the page.
+pub(crate) fn style_in_utf_8(
+    bytes: &[u8],
+    content_type: Option<&str>,
+    of_page: &'static Encoding,
+) -> Vec<u8> {
     let declared = || {
         let rest = bytes.strip_prefix(b"@charset \"")?;
-        Encoding::for_label(
-            &rest[..rest.iter().take(PRESCAN_BYTES).position(|byte| *byte == b'"')?],
-        )
+        let end = rest.iter().take(PRESCAN_BYTES).position(|byte| *byte == b'"')?;
+        Encoding::for_label(&rest[..end]).map(readable_as_it_stands)
     };
     let of_first = Encoding::for_bom(bytes).map(|(encoding, _)| encoding);
-    let said =
-        || content_type.and_then(|said| label_after(said.as_bytes()).and_then(Encoding::for_label));
-    let encoding = of_first.or_else(said).or_else(declared).unwrap_or(UTF_8);
+    let said = || said_encoding(content_type);
+    let encoding = of_first.or_else(said).or_else(declared);
+    let encoding = encoding.unwrap_or_else(|| readable_as_it_stands(of_page));
     encoding.decode(bytes).0.into_owned().into_bytes()
+}
+
+/// The encoding that a server says.
+pub(crate) fn said_encoding(content_type: Option<&str>) -> Option<&'static Encoding> {
+    content_type.and_then(|said| label_after(said.as_bytes())).and_then(Encoding::for_label)
 }
 
 /// What `charset=` is followed by.
@@ -110,6 +118,33 @@ fn declared(bytes: &[u8]) -> Option<&'static Encoding> {
     None
 }
 
+/// What an XML declaration says, which pages in XHTML begin with; it must be written as XML is.
+fn declared_as_xml(bytes: &[u8]) -> Option<&'static Encoding> {
+    const NAME: &[u8] = b"encoding";
+    let is_space = |byte: &u8| *byte <= b' ';
+    let behind_space =
+        |text: &[u8]| text.iter().position(|byte| !is_space(byte)).unwrap_or(text.len());
+    let rest = bytes.strip_prefix(b"<?xml")?;
+    let declaration = &rest[..rest.iter().position(|byte| *byte == b'>')?];
+    let at = declaration.windows(NAME.len()).position(|window| window == NAME)?;
+    let rest = &declaration[at + NAME.len()..];
+    let rest = rest[behind_space(rest)..].strip_prefix(b"=")?;
+    let (quote, value) = rest[behind_space(rest)..].split_first()?;
+    if !matches!(quote, b'"' | b'\'') {
+        return None;
+    }
+    let label = &value[..value.iter().position(|byte| byte == quote)?];
+    if label.iter().any(is_space) {
+        return None;
+    }
+    Encoding::for_label(label).map(readable_as_it_stands)
+}
+
+/// A page whose declaration can be read as it stands is not in two bytes a letter.
+fn readable_as_it_stands(encoding: &'static Encoding) -> &'static Encoding {
+    if encoding == UTF_16LE || encoding == UTF_16BE { UTF_8 } else { encoding }
+}
+
 fn of_meta(attributes: &mut Attributes<'_>) -> Option<&'static Encoding> {
     let (mut is_pragma, mut label, mut needs_pragma) = (false, None, false);
     let mut seen: Vec<Vec<u8>> = Vec::new();
@@ -130,9 +165,7 @@ fn of_meta(attributes: &mut Attributes<'_>) -> Option<&'static Encoding> {
         seen.push(name);
     }
     let encoding = label.filter(|_| !needs_pragma || is_pragma)?;
-    // A page whose declaration can be read as it stands is not in two bytes a letter.
-    Some(match encoding {
-        encoding if encoding == UTF_16LE || encoding == UTF_16BE => UTF_8,
+    Some(match readable_as_it_stands(encoding) {
         encoding if encoding == X_USER_DEFINED => WINDOWS_1252,
         encoding => encoding,
     })
@@ -253,7 +286,24 @@ mod tests {
         ] {
             assert_eq!(of(declared.as_bytes(), None), "Shift_JIS", "{declared}");
         }
+        for declared in [
+            "<?xml version='1.0' encoding='shift_jis'?><html>",
+            "<?xml version=\"1.0\"\nencoding = \"Shift_JIS\" standalone='yes'?>",
+            "<?xml encoding='koi8-r'?><meta charset=shift_jis>",
+        ] {
+            assert_eq!(of(declared.as_bytes(), None), "Shift_JIS", "{declared}");
+        }
         for nothing in [
+            " <?xml version='1.0' encoding='koi8-r'?>",
+            "<?xml version='1.0' encoding='koi8-r'",
+            "<?xml version='1.0' encoding=koi8-r?>",
+            "<?xml version='1.0' encoding='koi8-r?>",
+            "<?xml version='1.0' encoding='koi8-r '?>",
+            "<?xml version='1.0' encoding='utf-16'?>",
+            "<?xml version='1.0' encoding='no-such'?>",
+            "<?xml encoding",
+            "<?xml encoding=?>",
+            "<?xml encoding='?>",
             "<meta content='text/html; charset=koi8-r'>",
             "<meta charset=no-such>",
             "<metax charset=koi8-r>",
@@ -280,10 +330,17 @@ mod tests {
         );
         assert_eq!(&*decoded(b"\xff\xfea\0", UTF_16LE), b"a");
         assert_eq!(
-            style_in_utf_8(b"@charset \"koi8-r\"; \xd0", None),
+            style_in_utf_8(b"@charset \"koi8-r\"; \xd0", None, WINDOWS_1252),
             "@charset \"koi8-r\"; \u{43f}".as_bytes()
         );
-        assert_eq!(style_in_utf_8(b"\xd0", Some("text/css; charset=koi8-r")), "\u{43f}".as_bytes());
-        assert_eq!(style_in_utf_8(b"a\xff", None), "a\u{fffd}".as_bytes(), "the rest of it counts");
+        let style = |bytes: &[u8], said: Option<&str>, of_page| {
+            String::from_utf8(style_in_utf_8(bytes, said, of_page)).unwrap()
+        };
+        assert_eq!(style(b"\xd0", Some("text/css; charset=koi8-r"), WINDOWS_1252), "\u{43f}");
+        assert_eq!(style(b"\xd0", Some("text/css"), encoding_rs::KOI8_R), "\u{43f}");
+        assert_eq!(style(b"a\xff", None, UTF_8), "a\u{fffd}", "the rest of it counts");
+        assert_eq!(style(b"a\xff", None, UTF_16BE), "a\u{fffd}");
+        let wide = b"@charset \"utf-16\"; \xff";
+        assert_eq!(style(wide, None, WINDOWS_1252), "@charset \"utf-16\"; \u{fffd}");
     }
 }

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use blitz_dom::util::Point;
 use blitz_dom::{BaseDocument, DocumentConfig};
 use blitz_traits::shell::{ColorScheme, Viewport};
-use holdfast_dom::{Document, DomError};
+use encoding_rs::Encoding;
+use holdfast_dom::{Document, DomError, Namespace, Node, Quirks};
 use zerocopy::IntoBytes;
 
 use crate::alts;
@@ -68,6 +69,8 @@ pub(crate) struct LayoutJob {
     pub(crate) dom: DomBytes,
     /// What addresses in the page are relative to.
     pub(crate) base_url: String,
+    /// The encoding of the page's source.
+    pub(crate) encoding: &'static Encoding,
     pub(crate) view: View,
     pub(crate) limits: PageLimits,
     /// What the page may ask for, and who gives it.
@@ -132,7 +135,9 @@ pub(crate) fn make(
     let started = Instant::now();
     let document = Document::from_bytes(job.dom.bytes())?;
     check_depth(&document, &job.limits)?;
-    let loader = Arc::new(Loader::new(job.limits, job.reach, Arc::clone(&job.sources)));
+    let sources = Arc::clone(&job.sources);
+    let is_old = document.quirks() == Quirks::Full;
+    let loader = Arc::new(Loader::new(job.limits, job.reach, sources, job.encoding, is_old));
     let view = job.view;
     let mut engine = BaseDocument::new(DocumentConfig {
         viewport: Some(Viewport::new(
@@ -259,7 +264,10 @@ fn check_depth(document: &Document<'_>, limits: &PageLimits) -> Result<(), PageE
 }
 
 pub(crate) fn title_of(document: &Document<'_>) -> String {
-    let title = document.root().descendants().find(|node| node.name() == Some("title"));
+    // A picture in SVG has titles, too.
+    let is_title =
+        |node: &Node<'_>| node.name() == Some("title") && node.namespace() == Some(Namespace::Html);
+    let title = document.root().descendants().find(is_title);
     let text = title.and_then(|title| title.text().ok()).unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(500).collect()
 }
@@ -297,6 +305,7 @@ mod tests {
         LayoutJob {
             dom: DomBytes::copy(page.bytes()),
             base_url: "file:///a.html".to_owned(),
+            encoding: encoding_rs::UTF_8,
             view: View::new(300, 200, 1000).unwrap(),
             limits,
             reach: Reach::Files,
@@ -304,6 +313,17 @@ mod tests {
             fragment: None,
             record: true,
             places: true,
+        }
+    }
+
+    #[test]
+    fn title_of_a_picture_is_not_that_of_the_page() {
+        for (source, title) in [
+            ("<svg><title>Icon</title></svg><title> The\n page </title>", "The page"),
+            ("<svg><title>Icon</title></svg>", ""),
+        ] {
+            let page = LoosePage::parse(source.as_bytes(), &ParseOptions::default()).unwrap();
+            assert_eq!(title_of(&page.open().unwrap()), title, "{source}");
         }
     }
 

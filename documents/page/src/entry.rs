@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::error::EntryDamage;
 
 /// The version of the format.
-pub(crate) const FORMAT_VERSION: u32 = 5;
+pub(crate) const FORMAT_VERSION: u32 = 6;
 const MAGIC: [u8; 8] = *b"HFPAGE\r\n";
 /// Bytes that have a sum of their own.
 pub(crate) const CHUNK_BYTES: usize = 16 << 10;

@@ -98,7 +98,7 @@ fn add(node: Node<'_>, base: Option<&Url>, rules: &mut BTreeSet<String>) {
 }
 
 /// As a string of CSS has it.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -39,6 +39,9 @@ pub(crate) struct UnsavedView {
     pub(crate) rest: DeferredResult<RecordedPage>,
     /// What of it was painted, if that is kept.
     pub(crate) snapshot: Option<Snapshot>,
+    /// Where the page was found at last.
+    pub(crate) found: String,
+    /// What addresses in it are relative to.
     pub(crate) base: String,
     pub(crate) reach: Reach,
     pub(crate) view: View,
@@ -159,6 +162,7 @@ impl UnsavedPage {
         };
         let origin = Origin {
             address: &self.address,
+            found: &new.found,
             base: &new.base,
             reach: new.reach,
             source: new.source,

@@ -10,7 +10,7 @@
 //! # The modules, bottom up
 //! - `limits`, `error`, `view`: terms that all others share.
 //! - `address`, `fetch`: where pages come from. `resource`: what a page may ask for and what was
-//!   found.
+//!   found. `base`: what addresses in a page are relative to.
 //! - `entry`: a stored view with its checksums. `about`: the description in it. `list`: the display
 //!   list, bytes without pointers. `answers`: stored answers of servers.
 //! - `cache`: the heap of views. `evict`: what is removed when it is full.
@@ -35,6 +35,7 @@ mod address;
 mod ahead;
 mod alts;
 mod answers;
+mod base;
 mod bounded;
 mod cache;
 pub mod command;

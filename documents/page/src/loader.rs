@@ -7,18 +7,23 @@
 //! sheets. A page from the network gets nothing of this machine; a page of this machine gets
 //! nothing from the network, unless that is wanted.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blitz_traits::net::{Bytes, NetHandler, NetProvider, Request, Url};
 use data_url::DataUrl;
+use encoding_rs::Encoding;
 
 use crate::decode::style_in_utf_8;
 use crate::fetch::{FetchError, Purpose};
+use crate::hints;
 use crate::limits::PageLimits;
 use crate::resource::{
-    Reach, Resource, ResourceSum, bytes_of, is_of_network, pixel_count, seems_font,
+    Reach, Resource, ResourceSum, bytes_of, is_of_network, is_page, is_style, pixel_count,
+    seems_font,
 };
+use crate::sheets;
 use crate::sources::Sources;
 use crate::svg::{self, SvgSummary};
 
@@ -27,6 +32,10 @@ pub(crate) struct Loader {
     limits: PageLimits,
     page: Reach,
     sources: Arc<Sources>,
+    /// The encoding of the page.
+    encoding: &'static Encoding,
+    /// Whether a style sheet may be what its server says is a page.
+    takes_pages: bool,
     state: Mutex<LoaderState>,
 }
 
@@ -46,6 +55,8 @@ struct LoaderState {
     svg: SvgSummary,
     /// Addresses at which a font was found.
     fonts: HashSet<String>,
+    /// A style sheet that a redirect led to, and where; the engine asks for it there next.
+    moved_style: Option<(Url, Vec<u8>)>,
 }
 
 /// What a server is going to be asked for.
@@ -67,16 +78,28 @@ pub(crate) struct LoadReport {
     pub(crate) has_drawn_text: bool,
 }
 
+/// U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 const TOO_MANY_PIXELS: &str = "the page's images have more pixels than are taken";
+const IS_PAGE: &str =
+    "its server says that it is a page (text/html), which no image, font or style sheet is";
 /// Reasons for what was left out that are kept.
 const LEFT_OUT_MAX: usize = 20;
 /// What was left out for one reason that is named.
 const NAMED_MAX: usize = 3;
 
 impl Loader {
-    pub(crate) fn new(limits: PageLimits, page: Reach, sources: Arc<Sources>) -> Loader {
+    /// For a page in an encoding. Where it is shown as browsers of old did, style sheets may be what
+    /// their servers say are pages (`takes_pages`).
+    pub(crate) fn new(
+        limits: PageLimits,
+        page: Reach,
+        sources: Arc<Sources>,
+        encoding: &'static Encoding,
+        takes_pages: bool,
+    ) -> Loader {
         let state = LoaderState { pixels_max: limits.image_pixels, ..LoaderState::default() };
-        Loader { limits, page, sources, state: Mutex::new(state) }
+        Loader { limits, page, sources, encoding, takes_pages, state: Mutex::new(state) }
     }
 
     /// Notes what is found in the pictures that the page has in it; those of which the engine gets
@@ -208,9 +231,10 @@ impl Loader {
             if !state.found.contains_key(url.as_str()) {
                 let found = match &read {
                     Ok(bytes) if !is_of_network => ResourceSum::of(bytes),
+                    Ok(bytes) => self.found(url.as_str(), std::str::from_utf8(bytes).is_ok()),
                     // What only finds no room beside the others is there for a later opening, which
                     // looks at each by itself.
-                    _ => self.found(url.as_str()),
+                    Err(_) => self.found(url.as_str(), false),
                 };
                 state.found.insert(url.as_str().to_owned(), found);
                 state.order.push(url.as_str().to_owned());
@@ -221,6 +245,7 @@ impl Loader {
                 .ok()?
         };
         state.bytes += bytes.len() as u64;
+        let bytes = self.without_lost_imports(url, bytes);
         let bytes = if svg::may_be(&bytes) { state.vet_svg(url, bytes, left)? } else { bytes };
         match pixel_count(&bytes) {
             Some(pixels) if state.pixels.saturating_add(pixels) > self.limits.image_pixels => {
@@ -229,12 +254,24 @@ impl Loader {
             }
             pixels => {
                 state.pixels += pixels.unwrap_or(0);
-                if seems_font(&bytes) {
+                let is_font = seems_font(&bytes);
+                if is_font {
                     state.fonts.insert(url.as_str().to_owned());
+                }
+                // Images and fonts are known by their bytes.
+                if pixels.is_none() && !is_font && !self.takes_pages && self.is_page(url) {
+                    state.leave_out(url, IS_PAGE);
+                    return None;
                 }
                 Some(bytes)
             }
         }
+    }
+
+    /// Whether its server says that it is a page.
+    fn is_page(&self, url: &Url) -> bool {
+        let said = self.sources.there(url.as_str()).and_then(|there| there.said);
+        is_page(said.as_ref().and_then(|said| said.headers.get("content-type")))
     }
 
     fn of_file(&self, url: &Url, bytes_max: u64) -> Result<Vec<u8>, String> {
@@ -257,19 +294,47 @@ impl Loader {
     fn in_utf_8(&self, url: &Url, bytes: Vec<u8>) -> Vec<u8> {
         let there = self.sources.there(url.as_str()).and_then(|there| there.said);
         let said = there.as_ref().and_then(|said| said.headers.get("content-type"));
-        let is_style = match said {
-            Some(said) => said.starts_with("text/css"),
-            None => url.path().ends_with(".css"),
-        };
-        if is_style && std::str::from_utf8(&bytes).is_err() {
-            style_in_utf_8(&bytes, said)
-        } else {
-            bytes
+        if is_style(url, said) && std::str::from_utf8(&bytes).is_err() {
+            return style_in_utf_8(&bytes, said, self.encoding);
+        }
+        // To the engine the mark would be the first letter of a selector.
+        match bytes.strip_prefix(BYTE_ORDER_MARK) {
+            Some(rest) => rest.to_vec(),
+            None => bytes,
         }
     }
 
-    fn found(&self, url: &str) -> ResourceSum {
-        self.sources.found(url, self.limits.resource_bytes)
+    /// A style sheet as the engine may have it. Anything else is as it is.
+    fn without_lost_imports(&self, url: &Url, bytes: Vec<u8>) -> Vec<u8> {
+        let Ok(text) = std::str::from_utf8(&bytes) else { return bytes };
+        let said = self.sources.there(url.as_str()).and_then(|there| there.said);
+        let base = said.as_ref().and_then(|said| said.moved_style(url.as_str())).unwrap_or(url);
+        let changed = match sheets::without_lost_imports(text, base) {
+            Cow::Owned(text) => Some(text),
+            Cow::Borrowed(_) => None,
+        };
+        changed.map_or(bytes, String::into_bytes)
+    }
+
+    /// The engine takes addresses in a style sheet for relative to the one that it asked for. Where
+    /// a redirect led to another one, it gets a style sheet that imports the other from there.
+    fn where_it_was_found(&self, asked: &Url, bytes: Vec<u8>) -> Vec<u8> {
+        let said = self.sources.there(asked.as_str()).and_then(|there| there.said);
+        let Some(url) = said.as_ref().and_then(|said| said.moved_style(asked.as_str())) else {
+            return bytes;
+        };
+        self.state().moved_style = Some((url.clone(), bytes));
+        format!("@import \"{}\";", hints::escaped(url.as_str())).into_bytes()
+    }
+
+    /// What the engine asks for since it was told where that was found.
+    fn take_moved(&self, url: &Url) -> Option<Vec<u8>> {
+        let mut state = self.state();
+        state.moved_style.take_if(|(found, _)| *found == *url).map(|(_, bytes)| bytes)
+    }
+
+    fn found(&self, url: &str, is_utf_8: bool) -> ResourceSum {
+        self.sources.found(url, is_utf_8, self.limits.resource_bytes)
     }
 
     /// Asks servers for all that was asked for since the last time, several at a time, and hands it
@@ -288,8 +353,10 @@ impl Loader {
             self.sources.fetch_kept(urls.iter().map(|(url, ..)| url));
             for PendingRequest { url, asked, handler } in pending {
                 let bytes = self.get(&url).unwrap_or_default();
+                let bytes = self.where_it_was_found(&url, bytes);
                 // A style sheet asks for more in here.
                 handler.bytes(asked, Bytes::from(bytes));
+                self.state().moved_style = None;
             }
         }
     }
@@ -338,6 +405,9 @@ impl LoaderState {
 impl NetProvider for Loader {
     fn fetch(&self, _document: usize, request: Request, handler: Box<dyn NetHandler>) {
         let asked = request.url.to_string();
+        if let Some(bytes) = self.take_moved(&request.url) {
+            return handler.bytes(asked, Bytes::from(bytes));
+        }
         if !self.admit(&request.url) {
             return handler.bytes(asked, Bytes::new());
         }

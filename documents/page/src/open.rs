@@ -15,6 +15,7 @@ use holdfast_heap::Owned;
 use holdfast_native_heap::RegionBacking;
 
 use crate::address::Address;
+use crate::base;
 use crate::cache::{self, Cache};
 use crate::decode::decoded;
 use crate::engine::{self, DomBytes, LaidOutPage, LayoutJob};
@@ -262,18 +263,18 @@ impl<'a> OpenSession<'a> {
             return Ok(Lookup::Ask(ask));
         }
         let of_server;
-        let (source, base) = match page {
-            Some(page) => (page.source, &page.base),
+        let (source, found_at) = match page {
+            Some(page) => (page.source, &page.found),
             None => {
                 of_server = self.of_server()?;
-                (of_server.source, &of_server.base)
+                (of_server.source, &of_server.found)
             }
         };
         let mut found = CachedState::default();
         let kept = kept.map(|kept| {
             // The same bytes at another place have other addresses in them.
             let kept = kept.map_err(StaleReason::from)?;
-            if kept.about.base != base.as_str() {
+            if kept.about.found != found_at.as_str() {
                 return Err(StaleReason::Source);
             }
             self.show(heap, &kept, source)
@@ -458,10 +459,11 @@ impl<'a> OpenSession<'a> {
             );
         let record = is_news || is_scrolling;
         let fonts = self.folders.get().of_now().stamps();
-        let base: String = page.base.into();
+        let base: String = base::of(&Document::from_bytes(dom.bytes())?, &page.found).into();
         let job = LayoutJob {
             dom: DomBytes::copy(dom.bytes()),
             base_url: base.clone(),
+            encoding: page.encoding,
             view: self.view,
             limits: *self.limits,
             reach: self.reach,
@@ -509,6 +511,7 @@ impl<'a> OpenSession<'a> {
             made,
             rest,
             snapshot,
+            found: page.found.into(),
             base: base.clone(),
             reach: self.reach,
             view: self.view,

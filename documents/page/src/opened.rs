@@ -49,7 +49,7 @@ pub struct OpenPage {
     pub pixels: Pixels,
     /// The same as a PNG, if it was made or kept ([`OpenPage::png`] makes it).
     pub png: Option<Arc<Vec<u8>>>,
-    /// Where it was found at last; addresses in it are relative to this.
+    /// What addresses in it are relative to: where it was found at last, or what its `<base>` says.
     pub base: String,
     /// Its title.
     pub title: String,

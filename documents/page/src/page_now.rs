@@ -23,7 +23,8 @@ pub(crate) struct PageSource {
     pub(crate) encoding: &'static Encoding,
     /// None, if a server says that they are those that were kept.
     pub(crate) bytes: Option<Arc<Vec<u8>>>,
-    pub(crate) base: Url,
+    /// Where it was found at last.
+    pub(crate) found: Url,
 }
 
 impl PageSource {
@@ -43,7 +44,7 @@ impl PageSource {
                     source,
                     encoding,
                     bytes: Some(Arc::new(fetched.bytes)),
-                    base: fetched.url,
+                    found: fetched.url,
                 })
             }
             FetchAnswer::Unchanged(_) | FetchAnswer::Nothing(_) => {
@@ -95,7 +96,7 @@ impl PageSource {
             source: source_of(said.hash, encoding),
             encoding,
             bytes: there.bytes,
-            base: said.url,
+            found: said.url,
         })
     }
 }

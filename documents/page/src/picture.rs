@@ -119,6 +119,9 @@ impl fmt::Display for Tier {
 /// What an entry is made from, besides what the engine made.
 pub(crate) struct Origin<'a> {
     pub(crate) address: &'a str,
+    /// Where it was found at last.
+    pub(crate) found: &'a str,
+    /// What addresses in it are relative to.
     pub(crate) base: &'a str,
     pub(crate) reach: Reach,
     pub(crate) source: u128,
@@ -178,6 +181,7 @@ pub(crate) fn to_entry(
     let about = PageDescription {
         address: origin.address.to_owned(),
         title: made.title.clone(),
+        found: origin.found.to_owned(),
         base: origin.base.to_owned(),
         reach: made.wants_network.then_some(origin.reach),
         resources: made.resources.clone(),

@@ -30,6 +30,8 @@ pub(crate) enum ResourceSum {
         hash: u128,
         /// How many.
         bytes: u64,
+        /// The sum of what else decides how they are read; 0, if nothing does.
+        read_as: u64,
     },
     /// Nothing that can be read.
     Nothing,
@@ -44,7 +46,7 @@ impl ResourceSum {
     }
 
     pub(crate) fn of(bytes: &[u8]) -> ResourceSum {
-        ResourceSum::Bytes { hash: xxh3_128(bytes), bytes: bytes.len() as u64 }
+        ResourceSum::Bytes { hash: xxh3_128(bytes), bytes: bytes.len() as u64, read_as: 0 }
     }
 }
 
@@ -95,6 +97,21 @@ impl Reach {
 /// Whether the address is one of the network.
 pub(crate) fn is_of_network(url: &str) -> bool {
     url.starts_with("http:") || url.starts_with("https:")
+}
+
+/// Whether something is a style sheet, as its server says, or else its address.
+pub(crate) fn is_style(url: &Url, content_type: Option<&str>) -> bool {
+    const KIND: &str = "text/css";
+    match content_type {
+        Some(said) => said.get(..KIND.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(KIND)),
+        None => url.path().ends_with(".css"),
+    }
+}
+
+/// Whether a server says that something is a page, as those do that have no other answer.
+pub(crate) fn is_page(content_type: Option<&str>) -> bool {
+    let kind = content_type.unwrap_or_default().split(';').next().unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case("text/html")
 }
 
 /// Whether bytes begin as a font does that the engine reads, and are as many as it says.

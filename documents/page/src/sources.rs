@@ -67,8 +67,9 @@ impl FetchedResource {
         }
     }
 
-    pub(crate) fn found(&self) -> ResourceSum {
-        self.said.as_ref().map_or(ResourceSum::Nothing, CachedResponse::found)
+    /// What was found at the address that was asked for; `is_utf_8`, if its bytes are in UTF-8.
+    fn found(&self, asked: &str, is_utf_8: bool) -> ResourceSum {
+        self.said.as_ref().map_or(ResourceSum::Nothing, |said| said.found(asked, is_utf_8))
     }
 }
 
@@ -300,7 +301,8 @@ impl Sources {
             }
             (Ok(FetchAnswer::Nothing(_)), _) => return nothing(FetchError::NotFound),
             (Ok(FetchAnswer::Unchanged(now)), Some(kept)) => {
-                let headers = kept.headers.renewed_by(&now);
+                // What the bytes are was said with them; servers say here what comes to their mind.
+                let headers = kept.headers.renewed_by(&now.without("content-type"));
                 (CachedResponse { headers, at: SystemTime::now(), ..kept.clone() }, None)
             }
             (Ok(FetchAnswer::Unchanged(_)), None) => {
@@ -335,13 +337,18 @@ impl Sources {
             there.is_as_kept = resource.found != ResourceSum::Nothing;
             return resource.found;
         }
-        self.found(&resource.url, bytes_max)
+        let found = self.found(&resource.url, true, bytes_max);
+        if found == resource.found || !is_of_network(&resource.url) {
+            return found;
+        }
+        // The same bytes are in UTF-8 if they were, and only those are the same.
+        self.found(&resource.url, false, bytes_max)
     }
 
-    /// What there is now at an address.
-    pub(crate) fn found(&self, url: &str, bytes_max: u64) -> ResourceSum {
+    /// What there is now at an address; `is_utf_8`, if bytes of a server are in UTF-8.
+    pub(crate) fn found(&self, url: &str, is_utf_8: bool, bytes_max: u64) -> ResourceSum {
         if is_of_network(url) {
-            self.there(url).map_or(ResourceSum::Nothing, |there| there.found())
+            self.there(url).map_or(ResourceSum::Nothing, |there| there.found(url, is_utf_8))
         } else {
             ResourceSum::at(url, bytes_max, &*self.from)
         }

@@ -8,10 +8,12 @@ use std::collections::HashSet;
 use blitz_dom::{
     Attribute, DocumentMutator, LocalName, Namespace as Url, NodeId, Prefix, QualName,
 };
+use blitz_traits::net::Url as Address;
 use holdfast_dom::{AttributeRef, Damage, Document, DomError, Namespace, Node, NodeKind};
 
 use crate::forms::{self, FieldContent};
 use crate::hints;
+use crate::sheets;
 use crate::spans::Spans;
 use crate::svg::{Pictures, SvgSummary, is_plain, leads_out, xml_text};
 
@@ -31,6 +33,7 @@ pub(crate) fn build(
     spans: &Spans,
     tree: &mut DocumentMutator<'_>,
 ) -> Result<Vec<Pair>, DomError> {
+    let base = tree.doc.base_url().clone();
     let mut pairs = Vec::with_capacity(document.size().nodes as usize);
     // The next node and its parent in the engine; what comes after it is behind it.
     let mut next: Vec<(Node<'_>, NodeId, Option<&SvgSummary>)> =
@@ -60,7 +63,7 @@ pub(crate) fn build(
                     (None, Some(Err(_))) => (None, true),
                     (None, None) => (None, false),
                 };
-                let mut attributes = attributes_of(node, is_without, within, spans);
+                let mut attributes = attributes_of(node, is_without, within, spans, &base);
                 if let (Some(vetted), true) = (within, is_outermost)
                     && let (Some(family), None) = (&vetted.family, node.attribute("font-family"))
                 {
@@ -70,7 +73,7 @@ pub(crate) fn build(
                     // The engine leaves it out of the table.
                     let made = tree.create_element(
                         name_of(caption),
-                        attributes_of(caption, false, None, spans),
+                        attributes_of(caption, false, None, spans, &base),
                     );
                     pairs.push((caption.id(), made));
                     tree.append_children(parent, &[made]);
@@ -111,6 +114,11 @@ pub(crate) fn build(
                     Some(vetted) => {
                         tree.create_text_node(&xml_text(&vetted.without_patterns(text)))
                     }
+                    // The engine takes it for HTML, in which a letter may have a name.
+                    None if node.parent().is_some_and(is_style) => {
+                        let text = sheets::without_lost_imports(text, &base);
+                        tree.create_text_node(&text.replace('&', "&amp;"))
+                    }
                     None => tree.create_text_node(text),
                 };
                 tree.append_children(parent, &[made]);
@@ -131,6 +139,10 @@ fn caption_of(table: Node<'_>) -> Option<Node<'_>> {
         node.name() == Some(name) && node.namespace() == Some(Namespace::Html)
     };
     is(table, "table").then(|| table.children().find(|child| is(*child, "caption"))).flatten()
+}
+
+fn is_style(node: Node<'_>) -> bool {
+    node.name() == Some("style") && node.namespace() == Some(Namespace::Html)
 }
 
 fn plain_attribute(name: &str, value: &str) -> Attribute {
@@ -170,9 +182,13 @@ fn attributes_of(
     is_without: bool,
     within: Option<&SvgSummary>,
     spans: &Spans,
+    base: &Address,
 ) -> Vec<Attribute> {
     let is_frame = matches!(node.name(), Some("iframe" | "frame" | "object" | "embed"));
     let is_link = node.name() == Some("link");
+    let element = node.name().unwrap_or_default();
+    // The engine panics at it.
+    let is_no_address = |value: &str| base.join(value).is_err();
     let loads = |name: &str| {
         is_frame && matches!(name, "src" | "srcdoc" | "data")
             || is_link && is_without && name == "href"
@@ -187,6 +203,7 @@ fn attributes_of(
             }
         }
         None if is_link && name == "rel" => value.to_ascii_lowercase(),
+        None if element == "img" && name == "src" && is_no_address(value) => String::new(),
         // The engine knows numbers alone, and cuts them within letters.
         None if name == "bgcolor" => hints::color(value).unwrap_or_default(),
         None => spans.value(node, name).unwrap_or_else(|| value.to_owned()),
@@ -195,9 +212,13 @@ fn attributes_of(
     let is_nought = |name: &str, value: &str| {
         name == "start" && value.trim().trim_start_matches('0').is_empty()
     };
-    let element = node.name().unwrap_or_default();
+    // To the engine an empty one is that of the page.
+    let is_no_style = |name: &str, value: &str| {
+        is_link && name == "href" && (value.is_empty() || is_no_address(value))
+    };
     node.attributes()
         .filter(|attribute| !loads(attribute.name) && !is_nought(attribute.name, attribute.value))
+        .filter(|attribute| !is_no_style(attribute.name, attribute.value))
         .filter(|attribute| {
             within.is_none()
                 || can_be_written(attribute) && !leads_out(element, attribute.name, attribute.value)

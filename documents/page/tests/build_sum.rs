@@ -18,6 +18,7 @@ fn another_source_manifest_or_target_is_another_build() {
         ("Cargo.toml", "one"),
         ("src/lib.rs", "two"),
         ("src/in/deep.rs", "three"),
+        ("src/rules.css", "five"),
         ("src/notes.txt", "four"),
     ] {
         std::fs::write(at(name), text).unwrap();
@@ -34,6 +35,8 @@ fn another_source_manifest_or_target_is_another_build() {
     is_another("another target", sum("other"));
     std::fs::write(at("src/in/deep.rs"), "thre\u{65}!").unwrap();
     is_another("another byte", sum("target"));
+    std::fs::write(at("src/rules.css"), "six").unwrap();
+    is_another("another style sheet", sum("target"));
     std::fs::rename(at("src/in/deep.rs"), at("src/in/name.rs")).unwrap();
     is_another("another name", sum("target"));
     std::fs::write(at("src/in/more.rs"), "").unwrap();
@@ -59,7 +62,7 @@ fn what_draws_is_in_the_sum() {
         assert!(text.contains(part), "{part}");
     }
     let (_, files) = sum::of(&[], &[&here.join("src")], &[]);
-    for file in ["picture.rs", "list/write.rs", "places/take.rs"] {
+    for file in ["picture.rs", "list/write.rs", "places/take.rs", "hints.css"] {
         assert!(files.contains(&here.join("src").join(file)), "{file}");
     }
 }

@@ -150,14 +150,17 @@ const VALUE_BYTES_MAX: usize = 4096;
 
 impl Headers {
     /// Takes a header, if it is one that counts; one that comes again goes on the line of the
-    /// first, as HTTP has it.
+    /// first, as HTTP has it, but for `content-type`, of which the last one counts.
     pub fn add(&mut self, name: &str, value: &str) {
         let Some(name) = NAMES.iter().find(|known| known.eq_ignore_ascii_case(name)) else {
             return;
         };
         let value = value.trim();
+        let is_kind = *name == "content-type";
+        let is_said = !value.is_empty() && value.len() <= VALUE_BYTES_MAX;
         match self.fields.iter_mut().find(|(known, _)| known == name) {
-            Some((_, there)) if there.len() + value.len() < VALUE_BYTES_MAX => {
+            Some((_, there)) if is_kind && is_said => value.clone_into(there),
+            Some((_, there)) if !is_kind && there.len() + value.len() < VALUE_BYTES_MAX => {
                 there.push_str(", ");
                 there.push_str(value);
             }
@@ -176,6 +179,13 @@ impl Headers {
     /// All of them.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'static str, &str)> {
         self.fields.iter().map(|(name, value)| (*name, value.as_str()))
+    }
+
+    /// All but one of them; `name` in small letters.
+    #[must_use]
+    pub(crate) fn without(&self, name: &str) -> Headers {
+        let others = self.fields.iter().filter(|(known, _)| *known != name);
+        Headers { fields: others.cloned().collect() }
     }
 
     /// What is said now, and where nothing is, what was said before.

@@ -218,7 +218,9 @@ fn nameless(mut url: Url) -> Url {
 
 /// Where a redirect leads.
 fn target(from: &Url, response: &http::Response<Body>) -> Result<Url, FetchError> {
-    let said = response.headers().get(http::header::LOCATION).and_then(|value| value.to_str().ok());
+    let said = response.headers().get(http::header::LOCATION);
+    // Some write letters as they are, which browsers take.
+    let said = said.and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
     let refused = FetchError::Refused(
         "the server leads on to something that is no address of http: or https:",
     );

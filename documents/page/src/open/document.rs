@@ -3,6 +3,7 @@
 use holdfast_dom::Document;
 
 use crate::address::Address;
+use crate::base;
 use crate::engine::{EngineTimes, LaidOutPage, RecordedPage, title_of};
 use crate::error::PageError;
 use crate::fetch::FetchError;
@@ -42,7 +43,10 @@ pub(crate) fn open_document(
     if visit.sources.unkeepable().is_some() {
         return Err(visit.failed(FetchError::Refused("its server does not want it to be kept")));
     }
-    let title = title_of(&Document::from_bytes(dom.bytes())?);
+    let (title, base) = {
+        let document = Document::from_bytes(dom.bytes())?;
+        (title_of(&document), base::of(&document, &page.found))
+    };
     let made = LaidOutPage {
         pixels: Pixels::NONE,
         title,
@@ -66,7 +70,8 @@ pub(crate) fn open_document(
         made,
         rest,
         snapshot: None,
-        base: page.base.into(),
+        found: page.found.into(),
+        base: base.into(),
         reach: visit.reach,
         view: View::DOCUMENT,
         fonts: visit.folders.get().of_now().stamps(),

@@ -25,6 +25,7 @@ fn job(page: &str, view: View) -> LayoutJob {
     LayoutJob {
         dom: DomBytes::copy(parsed.bytes()),
         base_url: "file:///".to_owned(),
+        encoding: encoding_rs::UTF_8,
         view,
         limits,
         reach: Reach::Files,

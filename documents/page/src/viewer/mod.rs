@@ -28,6 +28,7 @@ pub use input::{Button, Input, Key, Modifiers};
 pub use pages::Opener;
 
 use crate::Address;
+use crate::fetch::Url;
 use crate::pixels::Pixels;
 use crate::places::{Link, Match};
 use crate::view::View;
@@ -51,8 +52,9 @@ pub enum Cursor {
 struct ShownPage {
     id: PageId,
     address: Address,
-    /// What addresses in it are relative to.
-    base: Address,
+    /// What addresses in it are relative to, as the engine has it: the name of a folder may stand
+    /// there for a file beside it.
+    base: Url,
     view: View,
     title: String,
     content: (u32, u32),

@@ -5,6 +5,7 @@ use super::pointer::LinkTarget;
 use super::talk::{OpenedView, PageRequest, ReloadMode, ViewerRequest};
 use super::{HistoryChange, PendingPage, ShownPage, Viewer, ZOOM};
 use crate::Address;
+use crate::fetch::Url;
 use crate::view::View;
 
 /// Steps of the zoom, in thousandths.
@@ -237,7 +238,7 @@ impl Viewer {
         self.held_bar = self.held_bar.filter(|_| is_same);
         self.page = Some(ShownPage {
             id: opened.id,
-            base: Address::parse(&opened.base).unwrap_or_else(|_| pending.address.clone()),
+            base: Url::parse(&opened.base).unwrap_or_else(|_| pending.address.url().clone()),
             address: pending.address,
             view: pending.view,
             title: opened.title,

@@ -48,8 +48,9 @@ impl Viewer {
     pub(super) fn target(&self, href: &str) -> Option<LinkTarget> {
         let page = self.page.as_ref()?;
         // A place in this page is in this page, wherever that was found.
-        let base = if href.trim_start().starts_with('#') { &page.address } else { &page.base };
-        Some(match base.join(href) {
+        let is_place = href.trim_start().starts_with('#');
+        let base = if is_place { page.address.url() } else { &page.base };
+        Some(match page.address.join_from(base, href) {
             Ok(address) => LinkTarget::Page(address),
             Err(crate::PageError::Address { address, reason }) => {
                 LinkTarget::Other(address, reason.to_owned())

@@ -10,7 +10,11 @@ pub(super) fn address(text: &str) -> Address {
 }
 
 pub(super) fn viewer() -> Viewer {
-    Viewer::new(address("file:///pages/a.html"), View::new(SIZE.0, SIZE.1, 1000).unwrap(), 1000)
+    viewer_at(address("file:///pages/a.html"))
+}
+
+fn viewer_at(address: Address) -> Viewer {
+    Viewer::new(address, View::new(SIZE.0, SIZE.1, 1000).unwrap(), 1000)
 }
 
 fn pixels() -> Pixels {
@@ -45,10 +49,15 @@ pub(super) fn answer(viewer: &mut Viewer, asked: &PageRequest) {
 }
 
 pub(super) fn answer_with(viewer: &mut Viewer, asked: &PageRequest, links: Option<Vec<Link>>) {
+    answer_from(viewer, asked, links, asked.address.as_str());
+}
+
+/// The same with a page that says what addresses in it are relative to.
+fn answer_from(viewer: &mut Viewer, asked: &PageRequest, links: Option<Vec<Link>>, base: &str) {
     let scroll = (asked.view.scroll_x_within(SIZE.0), asked.view.scroll_within(2000));
     viewer.answer(ViewerEvent::Opened(Box::new(OpenedView {
         id: asked.id,
-        base: asked.address.as_str().to_owned(),
+        base: base.to_owned(),
         title: asked.address.as_str().rsplit('/').next().unwrap().to_owned(),
         content: (SIZE.0, 2000),
         links,
@@ -197,6 +206,42 @@ fn links_are_followed_where_they_are_seen() {
     assert_eq!(paint(&mut viewer), (0, 1234));
     back(&mut viewer);
     assert_eq!(paint(&mut viewer), (0, 500));
+}
+
+/// Where a folder has the name of a page's base, links led from the folder, and styles did not.
+///
+/// Guarantee: pages/addresses
+#[test]
+fn links_are_relative_to_the_base_as_it_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("sub")).unwrap();
+    let page = address(folder.path().join("a.html").to_str().unwrap());
+    let base = page.url().join("sub").unwrap();
+    let mut viewer = viewer_at(page.clone());
+    let first = asked(&mut viewer);
+    answer_from(&mut viewer, &first, Some(links()), base.as_str());
+    click(&mut viewer, 20.0, 60.0);
+    assert_eq!(asked(&mut viewer).address, page.join("b.html").unwrap());
+}
+
+/// A page of this machine whose base is a server's led to no files.
+///
+/// Guarantee: pages/no-local-files
+#[test]
+fn files_are_for_pages_of_this_machine_of_any_base() {
+    let file = "file:///pages/b.html";
+    for (page, leads_to) in
+        [("file:///pages/a.html", Some(file)), ("https://example.org/a.html", None)]
+    {
+        let mut viewer = viewer_at(address(page));
+        let first = asked(&mut viewer);
+        let links = vec![link(file, 50.0, false), link("c.html", 100.0, false)];
+        answer_from(&mut viewer, &first, Some(links), "https://example.org/d/");
+        click(&mut viewer, 20.0, 60.0);
+        assert_eq!(viewer.awaited().map(Address::as_str), leads_to, "{page}");
+        click(&mut viewer, 20.0, 110.0);
+        assert_eq!(viewer.awaited().map(Address::as_str), Some("https://example.org/d/c.html"));
+    }
 }
 
 #[test]

@@ -132,6 +132,25 @@ fn pages_without_anything_are_white() {
     }
 }
 
+/// The engine panicked at an address that is none, and there was no page.
+///
+/// Guarantee: pages/too-much
+#[test]
+fn addresses_that_are_none_lead_nowhere() {
+    let place = Place::new();
+    let look = |image: &str, link: &str| {
+        let text = format!(
+            "<!doctype html><p>text<img alt=picture {image}><link rel=stylesheet {link}><p>more"
+        );
+        open(&address(&place.write("a.html", text)), view(300, 200), &limits(), None).unwrap()
+    };
+    let without = look("", "");
+    for address in ["http://", "http://[", "https://a:b:c/", "http://x:99999/a.png"] {
+        let opened = look(&format!("src='{address}'"), &format!("href='{address}'"));
+        assert_eq!((opened.pixels == without.pixels, opened.notes.len()), (true, 0), "{address}");
+    }
+}
+
 /// `/bin/ls` was laid out as a page.
 ///
 /// Guarantee: pages/too-much

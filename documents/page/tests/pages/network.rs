@@ -396,6 +396,18 @@ fn redirected_page_has_the_base_of_its_target() {
     assert_eq!(place.usual(&url).stale, Some(StaleReason::Source));
 }
 
+/// A redirect to an address in letters that are not of ASCII was refused.
+///
+/// Guarantee: pages/redirects
+#[test]
+fn redirect_leads_to_letters_of_any_kind() {
+    let (place, server) = (Place::new(), Server::new());
+    server.say("/moved", Reply::redirect("/\u{e9}.html"));
+    server.say("/%C3%A9.html", Reply::html("<!doctype html><p>x"));
+    let opened = place.usual(&server.url("/moved"));
+    assert_eq!(opened.base, server.url("/%C3%A9.html"));
+}
+
 /// The same bytes at another place are another page: its addresses lead elsewhere.
 ///
 /// Guarantee: pages/redirects
@@ -418,6 +430,187 @@ fn same_bytes_behind_another_redirect_are_another_page() {
     assert_ne!(first.pixels, second.pixels);
     let again = place.usual(&url);
     assert_eq!((again.tier, again.pixels), (Tier::Pixels, second.pixels));
+}
+
+/// Addresses in a style sheet were relative to where it was asked for, also where a redirect led
+/// elsewhere; and where the redirect led elsewhere later, to the same bytes, was not seen.
+///
+/// Guarantee: pages/addresses
+#[test]
+fn style_sheet_behind_a_redirect_has_the_base_of_its_target() {
+    let (place, server) = (Place::new(), Server::new());
+    for (version, color) in [("v1", [9, 99, 9, 255]), ("v2", [99, 9, 9, 255])] {
+        let style = Reply::css("@import 'c.css'; p { background: url(b.png) }");
+        server.say(&format!("/{version}/a.css"), style);
+        server.say(&format!("/{version}/c.css"), Reply::css("p { color: tan }"));
+        server.say(&format!("/{version}/b.png"), Reply::new("image/png", png(20, 20, color)));
+        let page = format!("<!doctype html><link rel=stylesheet href=/{version}/a.css><p>x");
+        server.say(&format!("/{version}.html"), Reply::html(page));
+    }
+    server.say("/a.html", Reply::html("<!doctype html><link rel=stylesheet href=a.css><p>x"));
+    let (url, style) = (server.url("/a.html"), server.url("/a.css"));
+    let direct = |version: &str| anew(&server.url(&format!("/{version}.html")), view(300, 200));
+    let (first, second) = (direct("v1"), direct("v2"));
+    assert_ne!(first, second);
+
+    server.asked();
+    server.say("/a.css", Reply::redirect("/v1/a.css"));
+    let opened = place.usual(&url);
+    assert_eq!((opened.pixels, opened.notes), (first, vec![]));
+    assert_eq!(server.paths(), ["/a.css", "/a.html", "/v1/a.css", "/v1/b.png", "/v1/c.css"]);
+    assert_eq!(place.usual(&url).tier, Tier::Pixels);
+    server.say("/a.css", Reply::redirect("/v2/a.css"));
+    let opened = place.usual(&url);
+    assert_eq!((opened.stale, opened.pixels), (Some(StaleReason::Resource(style)), second));
+    assert_eq!(place.usual(&url).tier, Tier::Pixels);
+}
+
+/// The page that a server has in the place of a style sheet was read as one, and a style sheet was
+/// shown as it was when its server said that the same bytes are something else.
+///
+/// Guarantee: pages/style-sheets
+#[test]
+fn what_a_server_calls_a_page_is_no_style_sheet() {
+    let (place, server) = (Place::new(), Server::new());
+    let body = "<!doctype html><p>no such file<style> {} p { color: red }</style>";
+    let page = "<link rel=stylesheet href=a.css><p>x";
+    server.say("/a.css", Reply::html(body));
+    server.say("/a.html", Reply::html(format!("<!doctype html>{page}")));
+    server.say("/old.html", Reply::html(page));
+    server.say("/none.html", Reply::html("<!doctype html><p>x"));
+    let (url, none) = (server.url("/a.html"), anew(&server.url("/none.html"), view(300, 200)));
+    let opened = place.usual(&url);
+    assert_eq!(opened.pixels, none);
+    assert!(opened.notes.iter().any(|note| note.contains("text/html")), "{:?}", opened.notes);
+    assert_eq!(place.usual(&url).tier, Tier::Pixels);
+    let red = anew(&server.url("/old.html"), view(300, 200));
+    assert_ne!(red, none, "browsers take it for a page of old");
+
+    server.say("/a.css", Reply::css(body));
+    let opened = place.usual(&url);
+    assert_eq!(opened.stale, Some(StaleReason::Resource(server.url("/a.css"))));
+    assert_eq!(opened.pixels, red);
+    // The same bytes are other letters.
+    let style = b"p::before { content: '\xd0\xd2' }";
+    let pixels = ["koi8-r", "windows-1252"].map(|letters| {
+        server.say("/a.css", Reply::new(&format!("text/css; charset={letters}"), style));
+        let opened = place.usual(&url);
+        assert_eq!(opened.stale, Some(StaleReason::Resource(server.url("/a.css"))), "{letters}");
+        opened.pixels
+    });
+    assert_ne!(pixels[0], pixels[1]);
+}
+
+/// A page was made anew at each visit to a server that says the same of a style sheet in words that
+/// differ.
+///
+/// Guarantee: pages/servers
+#[test]
+fn same_kind_in_other_words_changes_nothing() {
+    let (place, server) = (Place::new(), Server::new());
+    server.say("/a.html", Reply::html("<!doctype html><link rel=stylesheet href=a.css><p>x"));
+    let url = server.url("/a.html");
+    let style = "p::before { content: '\u{43f}' }".as_bytes();
+    let of_old = b"p::before { content: '\xd0\xd2' }".as_slice();
+    for (style, kinds) in [
+        (style, ["text/css", "text/css; charset=utf-8", "Text/CSS ;charset=\"UTF-8\"", "text/css"]),
+        (
+            of_old,
+            [
+                "text/css;charset=koi8-r",
+                "text/css; charset=KOI8-R",
+                "TEXT/CSS; charset='koi8-r'",
+                "text/css; a=b; charset=koi8-r",
+            ],
+        ),
+    ] {
+        server.say("/a.css", Reply::new(kinds[0], style));
+        let first = place.usual(&url);
+        assert_ne!(first.tier, Tier::Pixels);
+        for kind in kinds {
+            server.say("/a.css", Reply::new(kind, style));
+            let again = place.usual(&url);
+            assert_eq!((again.tier, &again.pixels), (Tier::Pixels, &first.pixels), "{kind}");
+        }
+    }
+}
+
+/// A server that says that nothing changed may say something else of the kind of what it does not
+/// send, which was believed.
+///
+/// Guarantee: pages/servers
+#[test]
+fn unchanged_answer_does_not_change_the_kind() {
+    let (place, server) = (Place::new(), Server::new());
+    let page = "<!doctype html><link rel=stylesheet href=a.css><p>x";
+    server.say("/a.html", Reply::html(page).with("ETag", "\"one\""));
+    let style = Reply::new("text/css; charset=koi8-r", b"p::before { content: '\xd0\xd2' }");
+    server.say("/a.css", style.with("ETag", "\"one\""));
+    let url = server.url("/a.html");
+    let right = [view(300, 200), view(200, 200)].map(|view| anew(&url, view));
+    assert_eq!(place.usual(&url).pixels, right[0]);
+    for kind in ["text/html", "text/css; charset=utf-8"] {
+        server.say("/a.css", Reply::new(kind, "").with("ETag", "\"one\""));
+        assert_eq!(place.usual(&url).tier, Tier::Pixels, "{kind}");
+        let other = place.visit(&url, view(200, 200), CachePolicy::Usual).unwrap();
+        assert_eq!(other.pixels, right[1], "{kind}");
+    }
+}
+
+/// A page whose kind its server says twice was refused, as of no kind that there is.
+///
+/// Guarantee: pages/encodings
+#[test]
+fn last_kind_that_a_server_says_counts() {
+    let (place, server) = (Place::new(), Server::new());
+    let text = "<!doctype html><p>\u{43f}\u{440}";
+    let (bytes, ..) = encoding_rs::KOI8_R.encode(text);
+    let twice = Reply::new("text/html", &bytes).with("Content-Type", "text/html; charset=koi8-r");
+    server.say("/a.html", twice);
+    server.say("/b.html", Reply::html(text));
+    let right = anew(&server.url("/b.html"), view(300, 200));
+    assert_eq!(place.usual(&server.url("/a.html")).pixels, right);
+}
+
+/// What a page says that addresses in it are relative to was not looked at.
+///
+/// Guarantee: pages/addresses
+#[test]
+fn addresses_are_relative_to_the_base_that_a_page_says() {
+    let place = Place::new();
+    std::fs::create_dir(place.folder.path().join("sub")).unwrap();
+    place.write("sub/b.css", "p { color: red }");
+    place.write("sub/b.png", png(20, 20, [9, 99, 9, 255]));
+    let with = |head: &str, below: &str| {
+        place.write(
+            &format!("{}.html", if below.is_empty() { "base" } else { "direct" }),
+            format!(
+                "<!doctype html><head>{head}<link rel=stylesheet href={below}b.css></head>\
+                 <body background={below}b.png><p>x<img src={below}b.png><a href=c.html>c</a>"
+            ),
+        )
+    };
+    let (page, direct) = (with("<base href=sub/x>", ""), with("", "sub/"));
+    let view = view(300, 200);
+    let base = crate::address(&page).join("sub/x").unwrap().as_str().to_owned();
+    let opened = place.open(&page, view);
+    assert_eq!(
+        (opened.pixels, opened.base, opened.notes),
+        (crate::anew(&direct, view), base.clone(), vec![])
+    );
+    let again = place.open(&page, view);
+    assert_eq!((again.tier, again.base), (Tier::Pixels, base));
+    let style = place.write("sub/b.css", "p { color: tan }");
+    let changed = StaleReason::Resource(crate::address(&style).as_str().to_owned());
+    assert_eq!(place.open(&page, view).stale, Some(changed));
+
+    // A page of a server has no files, whatever it says.
+    let server = Server::new();
+    let said =
+        format!("<!doctype html><base href='file://{}/'><p>x", place.folder.path().display());
+    server.say("/a.html", Reply::html(said));
+    let url = server.url("/a.html");
+    assert_eq!(place.usual(&url).base, url);
 }
 
 /// A redirect that must not be kept leaves nothing of where it led.
@@ -469,6 +662,16 @@ fn pages_in_other_letters_look_as_those_in_utf_8() {
         anew(&server.url("/styled.html"), view(300, 200))
     };
     assert_eq!(style(b"/* \xe9 */ p { color: red }"), style(b"p { color: red }"));
+    // One that says nothing is in the letters of its page.
+    let page = "<!doctype html><link rel=stylesheet href=a.css><p>x";
+    let styled = |letters: &str, kind: &str| {
+        server.say("/a.css", Reply::new(kind, b"p::before { content: '\xd0\xd2' }"));
+        server.say("/b.html", Reply::new(&format!("text/html; charset={letters}"), page));
+        anew(&server.url("/b.html"), view(300, 200))
+    };
+    let right = styled("utf-8", "text/css; charset=koi8-r");
+    assert_eq!(styled("koi8-r", "text/css"), right);
+    assert_ne!(styled("windows-1252", "text/css"), right);
 }
 
 /// Server responses count against the quota, leave with their page and are trusted only with a

@@ -50,6 +50,10 @@ fn style_sheets_apply_by_media_type_and_set() {
         (false, "<link rel='alternate stylesheet' title=A href=a.css>".to_owned()),
         (false, "<link rel='stylesheet alternate' href=a.css>".to_owned()),
         (false, "<link rel=icon href=a.css>".to_owned()),
+        // Else the page would be its own style sheet, of which the first rule is none.
+        (false, format!("<link rel=stylesheet href=''><!-- {{}} {RED} -->")),
+        (true, "<link rel=stylesheet href=a.css type='text/css; charset=utf-8'>".to_owned()),
+        (false, format!("<style type='text/css; charset=utf-8'>{RED}</style>")),
         // The first title is that of the set that counts.
         (false, format!("<style title=A></style><style title=B>{RED}</style>")),
         (true, format!("<style title=A></style><style title=A>{RED}</style>")),
@@ -77,4 +81,77 @@ fn a_style_sheet_that_does_not_count_is_not_asked_for() {
     );
     let opened = place.open(&page, view(300, 200));
     assert_eq!(opened.notes, [""; 0]);
+}
+
+/// Whether a page is red of which this is the style sheet, in it or beside it.
+fn is_styled(place: &Place, style: &str) -> [bool; 2] {
+    place.write("b.css", style);
+    [format!("<style>{style}</style>"), "<link rel=stylesheet href=b.css>".to_owned()]
+        .map(|head| is_red(place, &head))
+}
+
+/// The first rule of a style sheet with a byte order mark was not seen.
+///
+/// Guarantee: pages/style-sheets
+#[test]
+fn byte_order_mark_is_no_part_of_a_style_sheet() {
+    let place = Place::new();
+    let link = "<link rel=stylesheet href=b.css>";
+    place.write("b.css", format!("\u{feff}{RED}"));
+    assert!(is_red(&place, link));
+    place.write("b.css", [b"\xEF\xBB\xBF/* \xE9 */ ".as_slice(), RED.as_bytes()].concat());
+    assert!(is_red(&place, link));
+}
+
+/// Letters that have names in HTML have none in a style sheet, in the page or beside it.
+///
+/// Guarantee: pages/style-sheets
+#[test]
+fn style_sheets_are_not_read_as_html() {
+    let place = Place::new();
+    for value in ["&quot;", "&amp;quot;", "&", "&#34;"] {
+        let style = format!("html:not([title=\"{value}\"]) {{ background: rgb(200, 30, 30) }}");
+        assert_eq!(is_styled(&place, &style), [true; 2], "{value}");
+    }
+}
+
+/// The engine panicked at an import whose address is none, and there was no page.
+///
+/// Guarantee: pages/style-sheets
+#[test]
+fn import_without_an_address_is_passed_over() {
+    let place = Place::new();
+    place.write("a.css", RED);
+    for rule in [
+        "@import '';",
+        "@import url();",
+        "@import url( ) screen;",
+        "@IMPORT/**/URL(\"\");",
+        "@import 'http://[';",
+        "@import url(http://{{host}}/a.css);",
+        "@import '",
+        "@import",
+        "/* @import url() */",
+        // Written with a backslash: a name, an address, a line that goes on.
+        "@\\69mport '';",
+        "@impor\\74  url();",
+        "@import u\\72l();",
+        "@import U\\52 L( '' );",
+        "@import 'http:\\2f/[';",
+        "@import \"\\\n\";",
+        "/* @import \" */ @import \"\";",
+    ] {
+        let style = |rest: &str| format!("{rule}\n{rest}");
+        // Those that do not end take what follows with them.
+        let has_more = !matches!(rule, "@import '" | "@import");
+        assert_eq!(is_styled(&place, &style(RED)), [has_more; 2], "{rule}");
+        // What follows is as early as it was.
+        assert_eq!(is_styled(&place, &style("@import 'a.css';")), [has_more; 2], "{rule}");
+    }
+    assert_eq!(is_styled(&place, &format!("@media screen {{ @import ''; }} {RED}")), [true; 2]);
+    for rule in ["@import '\\61.css';", "@\\49 MPORT u\\72l(a\\.css);", "@import 'a\\\n.css';"] {
+        assert_eq!(is_styled(&place, rule), [true; 2], "{rule}");
+    }
+    let within = "<link rel=stylesheet href='data:text/css,@import \"a.css\";'>";
+    assert!(!is_red(&place, within), "nothing is relative to it");
 }
