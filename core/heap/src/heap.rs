@@ -45,7 +45,7 @@ use core::ptr::NonNull;
 use crate::backing::Backing;
 use crate::classes::{CLASSES, SMALL_BYTES_MAX, class_of};
 use crate::error::{HeapError, OpenError};
-use crate::heap::chunks::Run;
+use crate::heap::chunks::{Rovers, Run};
 use crate::heap::log::Log;
 use crate::heap::recent::KnownSlabs;
 use crate::heap::slabs::{Cursor, SlotPlace, cursors};
@@ -113,9 +113,11 @@ pub struct Heap<B: Backing> {
     cursors: [Cursor; CLASSES],
     known: KnownSlabs,
     wide: WideRooms,
+    /// Empty slabs of earlier sessions were given back. Volatile.
+    is_swept: bool,
     log: Log,
-    /// Segments before this one have no free chunk. Volatile.
-    rover: u64,
+    /// Where the search for free chunks begins. Volatile.
+    rovers: Rovers,
     opened: Opened,
     read_only: bool,
     /// Slabs from which threads allocate on their own. Volatile.
@@ -180,8 +182,9 @@ impl<B: Backing> Heap<B> {
             cursors: cursors(),
             known: KnownSlabs::new(),
             wide: WideRooms::new(),
+            is_swept: false,
             log: Log::new(),
-            rover: 0,
+            rovers: Rovers::new(),
             opened: Opened::Clean,
             read_only,
             #[cfg(feature = "std")]
@@ -205,10 +208,13 @@ impl<B: Backing> Heap<B> {
                 true => heap.format(options.pointers),
                 false => return Err(OpenError::Empty),
             },
-            0 if heap.head_is_zero() => match options.format_if_empty && !read_only {
-                true => heap.format(options.pointers),
-                false => return Err(OpenError::Empty),
-            },
+            0 if heap.head_is_zero() => {
+                heap.check_never_formatted()?;
+                match options.format_if_empty && !read_only {
+                    true => heap.format(options.pointers),
+                    false => return Err(OpenError::Empty),
+                }
+            }
             _ => return Err(OpenError::NotAHeap),
         }
         heap.log.sequence = memory.load(LANE_OFFSET + LANE_STATE) >> 1;
@@ -289,6 +295,10 @@ impl<B: Backing> Heap<B> {
             && let Some(pointer) = self.take_logged(class)
         {
             return Ok(pointer);
+        }
+        if self.log.open() {
+            // Before a slot is picked: making room may give an empty slab back.
+            self.make_room(RECORD_BYTES)?;
         }
         let slot = self.pick_slot(class)?;
         if self.log.open() {
@@ -459,7 +469,7 @@ impl<B: Backing> Heap<B> {
                 span * SEGMENT_BYTES
             } else {
                 let used = self.memory.load(segment * SEGMENT_BYTES + DESC_USED_CHUNKS);
-                u64::from(used.count_ones()) * CHUNK_BYTES
+                u64::from((used & !self.absent_chunks(segment)).count_ones()) * CHUNK_BYTES
             };
             segment += span;
         }

@@ -418,6 +418,36 @@ fn foreign_and_newer_bytes_are_refused_untouched() {
     assert!(matches!(refused(&|_| (), native), OpenError::PointerMismatch { .. }));
 }
 
+/// A heap whose first bytes were lost counted as an empty region: a check called it sound, and the
+/// next program formatted what was left.
+///
+/// Guarantee: heap/damaged-headers
+#[test]
+fn heap_that_lost_its_head_is_not_formatted() {
+    let mut heap = open(TestMemory::new(4 << 20));
+    heap.create_root("kept", 100).unwrap();
+    let good = heap.close();
+    for lost in [1024, 4096, 65_536] {
+        let mut memory = good.copy();
+        memory.bytes_mut()[..lost].fill(0);
+        let before = memory.bytes().to_vec();
+        let base = holdfast_heap::Backing::base(&memory);
+        for format_if_empty in [false, true] {
+            // SAFETY: `memory` outlives the heap and is not used meanwhile.
+            let fixed = unsafe { holdfast_heap::Fixed::new(base, 4 << 20) };
+            let options = OpenOptions { format_if_empty, ..OPTIONS };
+            let error = Heap::open(fixed, options).err().unwrap();
+            // Without the descriptor of the lane it may be anything.
+            let is_told = match lost {
+                1024 => matches!(error, OpenError::Damaged { .. }),
+                _ => error == OpenError::NotAHeap,
+            };
+            assert!(is_told, "{lost}: {error}");
+            assert!(memory.bytes() == before, "refusing wrote something");
+        }
+    }
+}
+
 /// Every flipped bit of tables that hold the roots is found by the check.
 ///
 /// Guarantee: heap/check

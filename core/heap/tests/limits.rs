@@ -6,8 +6,9 @@
 mod common;
 
 use common::{TestMemory, assert_sound, open};
+use holdfast_heap::classes::CLASS_BYTES;
 use holdfast_heap::layout::*;
-use holdfast_heap::{Backing, Heap};
+use holdfast_heap::{Backing, Heap, HeapError};
 
 /// What takes one chunk.
 const BYTES: u64 = 60_000;
@@ -50,6 +51,70 @@ fn raised_limit_completes_a_short_segment() {
             }
         }
     }
+}
+
+/// An empty heap of 1 MiB said that all of it was in use.
+///
+/// Guarantee: heap/survey
+#[test]
+fn absent_chunks_do_not_count_as_used() {
+    for bytes in [1 << 20, 6 << 20, 8 << 20] {
+        let mut heap = open(TestMemory::new(bytes));
+        let objects: Vec<_> = std::iter::from_fn(|| heap.alloc(BYTES).ok()).collect();
+        let full = heap.usage();
+        assert_eq!((full.formatted_bytes, full.chunk_bytes), (bytes, bytes));
+        objects.into_iter().for_each(|object| heap.free(object).unwrap());
+        // The tables and the log.
+        let chunks = bytes.div_ceil(SEGMENT_BYTES) + 1;
+        assert_eq!(heap.usage().chunk_bytes, chunks * CHUNK_BYTES, "{bytes}");
+    }
+}
+
+/// A heap without an object had no room for a large one: each class of small objects kept a slab,
+/// also from session to session.
+///
+/// Guarantee: heap/objects
+#[test]
+fn empty_slabs_are_room_for_large_objects() {
+    for is_reopened in [false, true] {
+        let mut heap = open(TestMemory::new(SEGMENT_BYTES));
+        let small = |bytes: &u32| heap.alloc(u64::from(*bytes)).unwrap();
+        let objects: Vec<_> = CLASS_BYTES.iter().map(small).collect();
+        objects.into_iter().for_each(|object| heap.free(object).unwrap());
+        if is_reopened {
+            heap = open(heap.close());
+        }
+        // All that a segment has beside its table and the log.
+        let large = heap.alloc(SEGMENT_BYTES - 2 * CHUNK_BYTES).unwrap();
+        assert_eq!(assert_sound(heap.backing().bytes(), "full").objects, 1);
+        heap.free(large).unwrap();
+        let objects: Vec<_> = std::iter::from_fn(|| heap.alloc(48).ok()).collect();
+        assert_eq!(objects.len() as u64, 62 * (CHUNK_BYTES / 48));
+    }
+}
+
+/// A log that has to grow does not grow into the slab of the object that it is about to note.
+///
+/// Guarantee: heap/objects
+/// Guarantee: heap/transactions
+#[test]
+fn log_does_not_grow_into_a_picked_slab() {
+    let mut heap = open(TestMemory::new(SEGMENT_BYTES));
+    let chunks: Vec<_> = std::iter::from_fn(|| heap.alloc(CHUNK_BYTES).ok()).collect();
+    heap.free(chunks[0]).unwrap();
+    let small = heap.alloc(64).unwrap();
+    heap.free(small).unwrap();
+    // What is left is an empty slab; the log is full to its last byte.
+    heap.begin().unwrap();
+    for range in 0..(CHUNK_BYTES - EXTENT_RECORDS) / (RECORD_BYTES + 16) {
+        let place = chunks[1].as_ptr().wrapping_add(16 * range as usize);
+        heap.add_range(place, 16).unwrap();
+    }
+    assert!(matches!(heap.alloc(64), Err(HeapError::OutOfMemory { .. })));
+    heap.commit().unwrap();
+    let report = assert_sound(heap.backing().bytes(), "committed");
+    assert_eq!(report.objects, chunks.len() as u64 - 1);
+    heap.alloc(64).unwrap();
 }
 
 /// A short segment behind which a large object lies is sound and filled later.

@@ -259,3 +259,37 @@ fn abort_restores_bytes_that_a_resize_zeroed() {
         assert!(holds(&heap, heap.offset_of(object).unwrap(), bytes, 5));
     }
 }
+
+/// An object that was to become smaller in a full heap, which has no room to log that, failed.
+///
+/// Guarantee: heap/resize
+#[test]
+fn shrinking_in_a_full_heap_keeps_the_object() {
+    const CHUNK: u64 = 64 << 10;
+    const MIB: u64 = 1 << 20;
+    let mut heap = open(TestMemory::new(4 * MIB));
+    let run = heap.alloc(4 * CHUNK).unwrap();
+    while heap.alloc(CHUNK).is_ok() {}
+    heap.begin().unwrap();
+    let mut words = (0..4 * CHUNK as usize).step_by(8);
+    let refused = words.find_map(|at| heap.add_range(run.as_ptr().wrapping_add(at), 8).err());
+    assert!(matches!(refused, Some(HeapError::OutOfMemory { .. })), "{refused:?}");
+    assert_eq!(heap.realloc(run, CHUNK), Ok(run));
+    assert_eq!(heap.usable_bytes(run), Ok(4 * CHUNK));
+    assert_eq!(heap.commit(), Ok(()));
+    assert_eq!(heap.realloc(run, CHUNK), Ok(run));
+    assert_eq!(heap.usable_bytes(run), Ok(CHUNK));
+
+    // What becomes a table takes more of the log than a chunk has.
+    let mut heap = open(TestMemory::new(16 * MIB));
+    let object = heap.alloc(11 * MIB).unwrap();
+    fill(object, 11 * MIB, 7);
+    let chunks: Vec<_> = std::iter::from_fn(|| heap.alloc(CHUNK).ok()).collect();
+    for (freed, usable_bytes) in chunks[10..12].iter().zip([12 * MIB - CHUNK, 8 * MIB - CHUNK]) {
+        heap.free(*freed).unwrap();
+        assert_eq!(heap.realloc(object, 7 * MIB), Ok(object));
+        assert_eq!(heap.usable_bytes(object), Ok(usable_bytes));
+        assert!(holds(&heap, heap.offset_of(object).unwrap(), 7 * MIB, 7));
+        assert_sound(heap.backing().bytes(), "resized");
+    }
+}

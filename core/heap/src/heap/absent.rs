@@ -15,7 +15,8 @@ impl<B: Backing> Heap<B> {
     /// last segment, as far as its limit lets it. Whether there are any.
     pub(crate) fn admit_absent(&mut self) -> bool {
         let segments = self.segments();
-        let (mut segment, mut admitted) = (0, false);
+        let (mut segment, mut admitted) = (self.rovers.absent(), false);
+        let mut first_left = None;
         while segment < segments {
             let span = self.span_of(segment);
             if span == 1 {
@@ -27,20 +28,24 @@ impl<B: Backing> Heap<B> {
                 let present =
                     (self.memory.len().saturating_sub(start) / CHUNK_BYTES).min(SEGMENT_CHUNKS);
                 let there = absent & (u64::MAX >> (SEGMENT_CHUNKS - present.max(1)));
+                if absent != there {
+                    first_left.get_or_insert(segment);
+                }
                 if there != 0 {
                     let at = start + DESC_USED_CHUNKS;
                     self.memory.store(at, self.memory.load(at) & !there);
-                    self.rover = self.rover.min(segment);
+                    self.rovers.lower(segment);
                     admitted = true;
                 }
             }
             segment += span;
         }
+        self.rovers.set_absent(first_left.unwrap_or(segments));
         admitted
     }
 
     /// The chunks of a segment that are described as absent, as bits.
-    fn absent_chunks(&self, segment: u64) -> u64 {
+    pub(crate) fn absent_chunks(&self, segment: u64) -> u64 {
         let start = segment * SEGMENT_BYTES;
         let used = self.memory.load(start + DESC_USED_CHUNKS);
         let is_absent = |chunk: &u64| {

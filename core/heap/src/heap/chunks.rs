@@ -37,6 +37,72 @@ impl Run {
     }
 }
 
+/// Where the search for room begins: a heap may have many segments with too few free chunks for what
+/// is wanted, and none is looked at twice for that.
+///
+/// Invariants:
+/// - Before the segment of a number of chunks there is none with as many free ones in a row; so
+///   these segments ascend with that number.
+/// - None of them is inside a large object: what is there is no table.
+#[derive(Clone, Debug)]
+pub(crate) struct Rovers {
+    /// By chunks of the run. All of a segment are what a large object needs. A heap is moved on the
+    /// small stacks of applets, so these are numbers of 32 bits, which is enough for 2^54 bytes.
+    first: [u32; SEGMENT_CHUNKS as usize],
+    /// No segment before this one has absent chunks.
+    absent: u64,
+}
+
+impl Rovers {
+    /// Every search begins at the first segment.
+    pub(crate) const fn new() -> Rovers {
+        Rovers { first: [0; SEGMENT_CHUNKS as usize], absent: 0 }
+    }
+
+    /// The segment from which absent chunks are looked for.
+    pub(crate) fn absent(&self) -> u64 {
+        self.absent
+    }
+
+    /// No segment before this one has absent chunks.
+    pub(crate) fn set_absent(&mut self, segment: u64) {
+        self.absent = segment;
+    }
+
+    fn of(&self, chunks: u64) -> u64 {
+        self.first.get(chunks as usize).copied().unwrap_or(0).into()
+    }
+
+    /// No segment before this one has so many free chunks in a row, nor more.
+    fn raise(&mut self, chunks: u64, segment: u64) {
+        let segment = u32::try_from(segment).unwrap_or(u32::MAX);
+        for first in self.first.iter_mut().skip(chunks as usize) {
+            if *first >= segment {
+                break;
+            }
+            *first = segment;
+        }
+    }
+
+    /// Chunks of this segment have become free.
+    pub(crate) fn lower(&mut self, segment: u64) {
+        let segment = u32::try_from(segment).unwrap_or(u32::MAX);
+        for first in self.first.iter_mut().rev() {
+            if *first <= segment {
+                break;
+            }
+            *first = segment;
+        }
+    }
+
+    /// A large object begins with this segment and has some of those behind it: no search begins
+    /// inside.
+    pub(crate) fn leave_object(&mut self, segment: u64) {
+        self.lower(segment);
+        self.absent = self.absent.min(segment);
+    }
+}
+
 impl<B: Backing> Heap<B> {
     pub(crate) fn segments(&self) -> u64 {
         // Never more than there are, whatever was stored there: so every walk ends.
@@ -68,16 +134,16 @@ impl<B: Backing> Heap<B> {
     }
 
     /// Finds room for a run of `chunks` from a chunk on whose number is a multiple of `step`,
-    /// growing the heap if there is none, or else taking back what threads keep and do not use. A
-    /// run with its step fits into a segment; nothing is published yet.
+    /// growing the heap if there is none, or else giving back what small objects keep and do not
+    /// use. A run with its step fits into a segment; nothing is published yet.
     pub(crate) fn find_run(&mut self, chunks: u64, step: u64) -> Result<Run, HeapError> {
         match self.find_unclaimed_run(chunks, step) {
-            Err(_) if self.take_back_slabs() => self.find_unclaimed_run(chunks, step),
+            Err(_) if self.give_back_unused() => self.find_unclaimed_run(chunks, step),
             found => found,
         }
     }
 
-    /// As [`Heap::find_run`], without what threads keep.
+    /// As [`Heap::find_run`], without what small objects keep.
     pub(crate) fn find_unclaimed_run(&mut self, chunks: u64, step: u64) -> Result<Run, HeapError> {
         if let Some(run) = self.free_run(chunks, step) {
             return Ok(run);
@@ -99,23 +165,23 @@ impl<B: Backing> Heap<B> {
     /// As [`Heap::find_run`], in the segments that there are.
     fn free_run(&mut self, chunks: u64, step: u64) -> Option<Run> {
         let segments = self.segments();
-        let mut segment = self.rover;
+        let mut segment = self.rovers.of(chunks);
         let mut first_with_room = None;
         while segment < segments {
             let span = self.span_of(segment);
             if span == 1 {
                 let used = self.used_chunks(segment);
-                if used != u64::MAX {
-                    first_with_room.get_or_insert(segment);
+                if free_stretch(used, chunks, 1).is_some() {
+                    let with_room = *first_with_room.get_or_insert(segment);
                     if let Some(first) = free_stretch(used, chunks, step) {
-                        self.rover = first_with_room.unwrap_or(segment);
+                        self.rovers.raise(chunks, with_room);
                         return Some(Run { segment, first, chunks });
                     }
                 }
             }
             segment += span;
         }
-        self.rover = first_with_room.unwrap_or(segments);
+        self.rovers.raise(chunks, first_with_room.unwrap_or(segments));
         None
     }
 
@@ -139,7 +205,7 @@ impl<B: Backing> Heap<B> {
     pub(crate) fn release_run(&mut self, run: Run) {
         let at = run.segment * SEGMENT_BYTES + DESC_USED_CHUNKS;
         self.memory.store(at, self.memory.load(at) & !run.mask() | TABLE_CHUNK_BIT);
-        self.rover = self.rover.min(run.segment);
+        self.rovers.lower(run.segment);
     }
 
     /// The run that starts at `offset`, if one of this kind does.
@@ -215,7 +281,7 @@ impl<B: Backing> Heap<B> {
         wanted_bytes: u64,
     ) -> Result<(u64, bool), HeapError> {
         match self.find_unclaimed_segments(span, wanted_bytes) {
-            Err(_) if self.take_back_slabs() => self.find_unclaimed_segments(span, wanted_bytes),
+            Err(_) if self.give_back_unused() => self.find_unclaimed_segments(span, wanted_bytes),
             found => found,
         }
     }
@@ -226,12 +292,15 @@ impl<B: Backing> Heap<B> {
         wanted_bytes: u64,
     ) -> Result<(u64, bool), HeapError> {
         let segments = self.segments();
-        let (mut segment, mut stretch) = (0, 0);
+        let (mut segment, mut stretch) = (self.rovers.of(RUN_CHUNKS_MAX), 0);
+        let mut first_free = None;
         while segment < segments {
             let own = self.span_of(segment);
             if own == 1 && self.used_chunks(segment) == TABLE_CHUNK_BIT {
+                let free = *first_free.get_or_insert(segment);
                 stretch += 1;
                 if stretch == span {
+                    self.rovers.raise(RUN_CHUNKS_MAX, free);
                     return Ok((segment + 1 - span, false));
                 }
             } else {
@@ -239,6 +308,7 @@ impl<B: Backing> Heap<B> {
             }
             segment += own;
         }
+        self.rovers.raise(RUN_CHUNKS_MAX, first_free.unwrap_or(segments));
         // What is free at the end is its beginning.
         let first = segments - stretch;
         if stretch > 0 {
@@ -278,8 +348,8 @@ impl<B: Backing> Heap<B> {
     pub(crate) fn publish_spanning(&mut self, first: u64, new: bool, head: Head, bytes: u64) {
         // From now on these segments' tables belong to the object: nothing volatile may still point
         // there.
-        self.rover = 0;
-        self.forget_slabs_elsewhere();
+        self.rovers.leave_object(first);
+        self.forget_slabs_in(first, first + u64::from(head.span));
         let start = first * SEGMENT_BYTES;
         self.memory.store(start + DESC_RUN_BYTES, bytes);
         if new {
@@ -300,7 +370,7 @@ impl<B: Backing> Heap<B> {
         self.memory.store(first * SEGMENT_BYTES + DESC_USED_CHUNKS, TABLE_CHUNK_BIT);
         let head = Head { kind: HeadKind::Segment, class: 0, span: 1 }.encode();
         self.memory.store(first * SEGMENT_BYTES + DESC_HEAD, head);
-        self.rover = self.rover.min(first);
+        self.rovers.lower(first);
     }
 }
 
@@ -322,7 +392,78 @@ fn free_stretch(used: u64, chunks: u64, step: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::free_stretch;
+    use super::*;
+    use crate::backing::Fixed;
+    use crate::heap::OpenOptions;
+    use core::ptr::NonNull;
+    use std::vec::Vec;
+
+    fn with_heap(segments: u64, test: impl FnOnce(&mut Heap<Fixed>)) {
+        let mut words: Vec<u64> = std::vec![0; (segments * SEGMENT_BYTES / 8) as usize];
+        let bytes = size_of_val(words.as_slice()) as u64;
+        // SAFETY: the memory is this function's, aligned to 8, and outlives the heap.
+        let backing = unsafe { Fixed::new(words.as_mut_ptr().cast(), bytes) };
+        let options = OpenOptions { pointers: None, format_if_empty: true };
+        test(&mut Heap::open(backing, options).unwrap());
+    }
+
+    fn segment_of(heap: &Heap<Fixed>, object: NonNull<u8>) -> u64 {
+        heap.offset_of(object).unwrap() / SEGMENT_BYTES
+    }
+
+    /// Each object of two chunks was looked for in every segment that had one free chunk: with many
+    /// segments that took longer than to use the object.
+    #[test]
+    fn crowded_segments_are_not_searched_again() {
+        const SEGMENTS: u64 = 8;
+        with_heap(SEGMENTS, |heap| {
+            let objects: Vec<_> =
+                core::iter::from_fn(|| heap.alloc(2 * CHUNK_BYTES).ok()).collect();
+            assert_eq!(objects.len() as u64, SEGMENTS * 31);
+            // All but the first segment, which has the log, have a chunk left.
+            assert_eq!((heap.rovers.of(1), heap.rovers.of(2)), (0, SEGMENTS));
+            let small = heap.alloc(CHUNK_BYTES).unwrap();
+            assert_eq!(segment_of(heap, small), 1);
+            assert_eq!((heap.rovers.of(1), heap.rovers.of(2)), (1, SEGMENTS));
+            assert_eq!(heap.rovers.absent(), SEGMENTS);
+            // What is freed is found again, and a larger hole than one that was looked for.
+            for freed in [&objects[100..101], &objects[40..42]] {
+                freed.iter().for_each(|object| heap.free(*object).unwrap());
+                assert_eq!(heap.rovers.of(RUN_CHUNKS_MAX), segment_of(heap, freed[0]));
+                let found = heap.alloc(freed.len() as u64 * 2 * CHUNK_BYTES).unwrap();
+                assert_eq!(found, freed[0]);
+            }
+            assert!(heap.alloc(2 * CHUNK_BYTES).is_err());
+        });
+    }
+
+    /// A search for whole segments goes on where the last one ended, and none begins inside of what
+    /// an object has grown over: its bytes are no tables.
+    #[test]
+    fn search_for_segments_begins_inside_no_object() {
+        const LARGE: u64 = 6 << 20;
+        const WHOLE: u64 = RUN_CHUNKS_MAX * CHUNK_BYTES;
+        with_heap(10, |heap| {
+            // Behind the first segment, which has the log, two segments each.
+            let large: Vec<_> = (0..3).map(|_| heap.alloc(LARGE).unwrap()).collect();
+            assert_eq!(heap.rovers.of(RUN_CHUNKS_MAX), 5);
+            heap.free(large[1]).unwrap();
+            assert_eq!(heap.rovers.of(RUN_CHUNKS_MAX), 3);
+            let whole = heap.alloc(WHOLE).unwrap();
+            let last = heap.alloc(LARGE).unwrap();
+            assert_eq!((segment_of(heap, whole), segment_of(heap, last)), (3, 7));
+            assert_eq!(heap.rovers.of(RUN_CHUNKS_MAX), 4);
+            heap.free(whole).unwrap();
+            heap.free(last).unwrap();
+            assert_eq!(heap.alloc(LARGE), Ok(large[1]));
+            let whole = heap.alloc(WHOLE).unwrap();
+            heap.free(whole).unwrap();
+            assert_eq!(heap.rovers.of(RUN_CHUNKS_MAX), 7);
+            assert_eq!(heap.realloc(large[2], 14 << 20), Ok(large[2]));
+            let whole = heap.alloc(WHOLE).unwrap();
+            assert_eq!(segment_of(heap, whole), 9);
+        });
+    }
 
     #[test]
     fn the_lowest_stretch_of_free_chunks_is_found() {

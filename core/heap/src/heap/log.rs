@@ -409,8 +409,8 @@ impl<B: Backing> Heap<B> {
         debug_assert!(EXTENT_RECORDS + bytes <= chunks * CHUNK_BYTES);
         let run = match self.find_run(chunks, 1) {
             Ok(run) => run,
-            // Where a large one does not fit, the smallest may.
-            Err(_) => self.find_run(1, 1)?,
+            // Where a large one does not fit, the smallest that has the room may.
+            Err(_) => self.find_run((EXTENT_RECORDS + bytes).div_ceil(CHUNK_BYTES), 1)?,
         };
         let at = run.offset();
         self.memory.store(LANE_OFFSET + LANE_PENDING, at);

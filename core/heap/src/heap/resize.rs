@@ -134,8 +134,11 @@ impl<B: Backing> Heap<B> {
             return Ok(false);
         }
         self.all_or_nothing(|heap| {
-            // Before a place is chosen: an extent of the log could take it.
-            heap.make_room(RECORDS_BYTES)?;
+            // Before a place is chosen: an extent of the log could take it. Without room for that
+            // one that was to shrink keeps what it has.
+            if heap.make_room(RECORDS_BYTES).is_err() {
+                return Ok(false);
+            }
             if chunks < run.chunks {
                 heap.shrink_run(run, chunks, bytes)
             } else {
@@ -198,7 +201,7 @@ impl<B: Backing> Heap<B> {
             if wanted < span {
                 heap.split_segments(rest, span - wanted)?;
             } else {
-                heap.join_segments(rest, wanted - span)?;
+                heap.join_segments(first, rest, wanted - span)?;
             }
             heap.store_logged(first * SEGMENT_BYTES + DESC_RUN_BYTES, bytes)?;
             let head = Head { span: wanted_span, ..head };
@@ -231,12 +234,12 @@ impl<B: Backing> Heap<B> {
         Ok(())
     }
 
-    /// Makes free segments an object: its beginning is in the log, and so is its table, which
-    /// becomes content.
-    fn join_segments(&mut self, first: u64, count: u64) -> Result<(), HeapError> {
+    /// Makes free segments an object, which the one that begins with the segment `object` grows
+    /// over: its beginning is in the log, and so is its table, which becomes content.
+    fn join_segments(&mut self, object: u64, first: u64, count: u64) -> Result<(), HeapError> {
         // Their tables will mean nothing: nothing volatile may still point there.
-        self.rover = 0;
-        self.forget_slabs_elsewhere();
+        self.rovers.leave_object(object);
+        self.forget_slabs_in(object, first + count);
         let table = first * SEGMENT_BYTES;
         self.log_alloc(self.memory.at(table + CHUNK_BYTES))?;
         self.describe_segments(first, count);

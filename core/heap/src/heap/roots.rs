@@ -20,6 +20,9 @@ pub(crate) const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 /// Steps that finding places in a new table may take on average. An honest one takes a few; one
 /// whose entries all claim the same hash would take for ever.
 const PROBES_PER_SLOT_MAX: u64 = 64;
+/// Steps that it may take in a small table as well, less than a tenth of a second: whoever chooses
+/// names that meet makes a heap slow, and must not keep it from having further roots.
+const PROBES_FREE: u64 = 1 << 24;
 
 /// A root: an object that has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,7 +265,7 @@ impl<B: Backing> Heap<B> {
         let slots = (roots * 2 + 2).next_power_of_two().max(ROOT_SLOTS_FIRST);
         let fresh = self.alloc_zeroed(slots * 8)?;
         let offset = self.offset_of(fresh).ok_or(HeapError::OutsideHeap)?;
-        let mut probes_left = slots * PROBES_PER_SLOT_MAX;
+        let mut probes_left = (slots * PROBES_PER_SLOT_MAX).max(PROBES_FREE);
         for word in words.map(|at| self.memory.load(at)).filter(|word| is_root(*word)) {
             let hash = self.memory.load((word & OFFSET_MASK) + ENTRY_HASH);
             let step = (0..slots.min(probes_left))

@@ -8,13 +8,16 @@
 //!   at each allocation.
 //! - A slab with a free slot is found again: it is the current one, or behind `scanned_to` it is
 //!   remembered or missed, or all its free slots are recent (see `recent`).
+//! - An empty slab is the current one of its class, or was that in an earlier session; any other is
+//!   given back with its last object. An allocation that finds no other room gives these back, too.
+
+use core::ops::Range;
 
 use crate::backing::Backing;
 use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_at, slot_mask, words_of};
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::heap::recent::{EarlierSlots, Latest};
-use crate::heap::wide::WideRooms;
 use crate::layout::*;
 use crate::memory::Memory;
 
@@ -67,11 +70,20 @@ pub(crate) fn cursors() -> [Cursor; CLASSES] {
 }
 
 impl Cursor {
-    /// See [`Heap::forget_slabs_elsewhere`].
-    fn forget_elsewhere(&mut self) {
-        self.partial_len = 0;
-        self.scanned_to = 0;
-        self.missed = false;
+    /// See [`Heap::forget_slabs_in`].
+    fn forget_in(&mut self, object: &Range<u64>) {
+        let mut kept = 0;
+        for index in 0..(self.partial_len as usize).min(REMEMBERED) {
+            let chunk = self.partial[index];
+            if !object.contains(&chunk) {
+                self.partial[kept] = chunk;
+                kept += 1;
+            }
+        }
+        self.partial_len = kept as u32;
+        if object.contains(&self.scanned_to) {
+            self.scanned_to = object.start;
+        }
     }
 
     /// Free slots of the current word, as bits.
@@ -112,11 +124,12 @@ pub(crate) struct SlotPlace {
 }
 
 impl<B: Backing> Heap<B> {
-    /// Forgets every slab but those with objects or recent slots (they are in use, so their
-    /// segments stay what they are).
-    pub(super) fn forget_slabs_elsewhere(&mut self) {
-        self.cursors.iter_mut().for_each(Cursor::forget_elsewhere);
-        self.wide = WideRooms::new();
+    /// Forgets the slabs that were in the segments from `first` to before `end`, before these become
+    /// one large object and their tables content. They are free, so no slab there is in use.
+    pub(super) fn forget_slabs_in(&mut self, first: u64, end: u64) {
+        let object = first * SEGMENT_BYTES..end * SEGMENT_BYTES;
+        self.cursors.iter_mut().for_each(|cursor| cursor.forget_in(&object));
+        self.wide.forget_in(&object);
     }
 
     /// Picks a free slot of the class; it is not taken before [`Heap::take_slot`].
@@ -195,9 +208,9 @@ impl<B: Backing> Heap<B> {
         }
         let run = match self.find_unclaimed_run(1, 1) {
             Ok(run) => run,
-            // Threads may have room that they do not need.
+            // Threads and other classes may have room that they do not need.
             Err(error) => {
-                return if self.take_back_slabs() { self.refill(class) } else { Err(error) };
+                return if self.give_back_unused() { self.refill(class) } else { Err(error) };
             }
         };
         self.memory.zero(run.descriptor() + DESC_SLOTS, words_of(class) * 8);
@@ -318,6 +331,50 @@ impl<B: Backing> Heap<B> {
         self.release_run(crate::heap::chunks::Run { segment, first, chunks: 1 });
     }
 
+    /// Gives back the slabs that threads have claimed, and those that hold no object: for an
+    /// allocation that finds no other room. Whether there were any. The caller has picked no slot
+    /// that is not taken yet: its slab may be one of them.
+    pub(crate) fn give_back_unused(&mut self) -> bool {
+        let of_threads = self.take_back_slabs();
+        self.release_empty_slabs() || of_threads
+    }
+
+    fn release_empty_slabs(&mut self) -> bool {
+        let mut released = false;
+        for class in 0..CLASSES {
+            let chunk = self.cursors[class].chunk;
+            if chunk != 0 && self.slab_is_empty(class, chunk) {
+                self.cursors[class].chunk = 0;
+                self.release_slab(class, chunk);
+                released = true;
+            }
+        }
+        if core::mem::replace(&mut self.is_swept, true) {
+            return released;
+        }
+        let (mut segment, segments) = (0, self.segments());
+        while segment < segments {
+            let span = self.span_of(segment);
+            for chunk in 1..SEGMENT_CHUNKS {
+                let chunk = segment * SEGMENT_BYTES + chunk * CHUNK_BYTES;
+                released |= span == 1 && self.release_if_empty(chunk);
+            }
+            segment += span;
+        }
+        released
+    }
+
+    /// Gives back the slab that begins with a chunk of a segment that is not spanned, if one does
+    /// that is empty and no thread's.
+    fn release_if_empty(&mut self, chunk: u64) -> bool {
+        let Some(class) = self.slab_class(chunk) else { return self.release_empty_wide(chunk) };
+        let is_unused = !self.is_claimed(chunk) && self.slab_is_empty(class, chunk);
+        if is_unused {
+            self.release_slab(class, chunk);
+        }
+        is_unused
+    }
+
     /// Notes that a slot of this word of a slab is free and not among the recent ones.
     #[inline(never)]
     pub(crate) fn note_room(&mut self, class: usize, chunk: u64, word: u64) {
@@ -398,5 +455,41 @@ impl SlotPlace {
 
     pub(crate) fn usable_bytes(self) -> u64 {
         u64::from(CLASS_BYTES[self.class])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backing::Fixed;
+    use crate::classes::class_of;
+    use crate::heap::OpenOptions;
+    use std::vec::Vec;
+
+    /// Each large object had every class look at all slabs of the heap again.
+    #[test]
+    fn large_object_leaves_scans_where_they_are() {
+        const BYTES: u64 = 4096;
+        let mut words: Vec<u64> = std::vec![0; (8 * SEGMENT_BYTES / 8) as usize];
+        let bytes = size_of_val(words.as_slice()) as u64;
+        // SAFETY: the memory is this function's, aligned to 8, and outlives the heap.
+        let backing = unsafe { Fixed::new(words.as_mut_ptr().cast(), bytes) };
+        let options = OpenOptions { pointers: None, format_if_empty: true };
+        let mut heap = Heap::open(backing, options).unwrap();
+        // Slabs in the first two segments.
+        let objects: Vec<_> = (0..100 * 16).map(|_| heap.alloc(BYTES).unwrap()).collect();
+        let scanned_to = heap.cursors[class_of(BYTES)].scanned_to;
+        assert_eq!(scanned_to, 2 * SEGMENT_BYTES);
+        // More than are recent, so that a slab is remembered.
+        objects[..16].iter().for_each(|object| heap.free(*object).unwrap());
+        objects[16..31].iter().for_each(|object| heap.free(*object).unwrap());
+        let large = heap.alloc(6 << 20).unwrap();
+        assert_eq!(heap.offset_of(large), Some(scanned_to + CHUNK_BYTES));
+        assert_eq!(heap.cursors[class_of(BYTES)].scanned_to, scanned_to);
+        // What was freed is found, all of it before a new slab.
+        let used = heap.usage();
+        let again: Vec<_> = (0..15).map(|_| heap.alloc(BYTES).unwrap()).collect();
+        assert!(again.iter().all(|object| objects[16..31].contains(object)));
+        assert_eq!(heap.usage(), used);
     }
 }

@@ -18,6 +18,24 @@ impl<B: Backing> Heap<B> {
         (0..DESCRIPTOR_BYTES / 8).all(|word| self.memory.load(word * 8) == 0)
     }
 
+    /// Refuses bytes that only begin as those of an empty region: a heap may have lost its first
+    /// ones, and formatting would lose the rest. Formatting stores its magic number before anything
+    /// else, so behind the head of an empty region there is no lane.
+    pub(crate) fn check_never_formatted(&self) -> Result<(), OpenError> {
+        let lane = Head { kind: HeadKind::Log, class: 0, span: 1 };
+        if self.memory.load(descriptor_of(LANE_OFFSET) + DESC_HEAD) == lane.encode() {
+            return Err(OpenError::Damaged {
+                offset: SUPER_MAGIC,
+                what: "the superblock is zero, and behind it lies a heap",
+            });
+        }
+        // No heap has the state 0.
+        match self.memory.load(LANE_OFFSET + LANE_STATE) {
+            0 => Ok(()),
+            _ => Err(OpenError::NotAHeap),
+        }
+    }
+
     pub(crate) fn format(&mut self, pointers: Option<Pointers>) {
         let pointers = pointers.unwrap_or(Pointers { base: 0, bytes: 8 });
         let memory = self.memory;

@@ -5,12 +5,14 @@
 //!   [`WideRooms`] holds is volatile: a slab with a free slot is remembered, missed, or behind
 //!   `scanned_to`.
 //! - A wide slab is published and released as a run is, and released as soon as it is empty. A kill
-//!   may leave an empty one, which the next allocation of its class finds.
+//!   may leave an empty one, which the next allocation of its class finds, or one without other room
+//!   releases.
 //! - A heap of one segment has none: one object in a slab of six chunks would be a waste there.
 //!
 //! What it must not do: fail where one chunk would do. Without room for a slab there is none, and
 //! the caller takes the next larger place.
 
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use crate::backing::Backing;
@@ -58,6 +60,17 @@ impl WideRooms {
             None if chunk < *scanned_to => self.missed |= 1 << index,
             // The scan comes to it.
             None => {}
+        }
+    }
+
+    /// See `Heap::forget_slabs_in`.
+    pub(crate) fn forget_in(&mut self, object: &Range<u64>) {
+        let is_inside = |chunk: u32| object.contains(&(u64::from(chunk) * CHUNK_BYTES));
+        for room in &mut self.classes {
+            room.slabs.iter_mut().filter(|slab| is_inside(**slab)).for_each(|slab| *slab = 0);
+            if is_inside(room.scanned_to) {
+                room.scanned_to = number(object.start);
+            }
         }
     }
 
@@ -234,6 +247,20 @@ impl<B: Backing> Heap<B> {
             self.wide.remember(index, number(slab));
             return;
         }
+        self.release_wide_slab(index, slab);
+    }
+
+    /// Releases the slab that begins there, if it is a wide one and empty, as a kill may leave it.
+    pub(crate) fn release_empty_wide(&mut self, slab: u64) -> bool {
+        let Some(index) = self.wide_index_at(slab) else { return false };
+        let is_empty = self.memory.load(bitmap_of(slab)) & WIDE_CLASSES[index].mask() == 0;
+        if is_empty {
+            self.release_wide_slab(index, slab);
+        }
+        is_empty
+    }
+
+    fn release_wide_slab(&mut self, index: usize, slab: u64) {
         // Before the chunks are something else.
         self.wide.forget(index, number(slab));
         let (segment, first) = (slab / SEGMENT_BYTES, slab / CHUNK_BYTES % SEGMENT_CHUNKS);
