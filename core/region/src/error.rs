@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_sys::process::Occupant;
+use holdfast_sys::shortage;
 use holdfast_types::{Remedy, RequestStatus};
 
 use crate::error::access::AccessError;
@@ -584,6 +585,22 @@ impl RegionError {
             | RegionError::Io { .. } => ErrorKind::Io,
         }
     }
+}
+
+impl RegionError {
+    /// Whether it is about a file of which nothing was seen: see [`is_unseen`].
+    pub(crate) fn is_unseen(&self) -> bool {
+        matches!(self, RegionError::Io { step, source, .. } if is_unseen(step, source))
+    }
+}
+
+/// Whether a file was not looked at, as it could not be opened, or as this process had no memory or
+/// descriptor left: it may be whole, newer, or another region's. A medium that cannot give its
+/// bytes is another matter: no program gets them.
+pub(crate) fn is_unseen(step: &str, source: &io::Error) -> bool {
+    step == "open"
+        || source.kind() == io::ErrorKind::OutOfMemory
+        || shortage::remedy(source).is_some()
 }
 
 /// What an applet is answered whose request about its heap failed so.

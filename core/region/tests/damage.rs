@@ -349,6 +349,28 @@ fn base_of_another_region_is_never_replaced() {
     }
 }
 
+/// A region whose files cannot be looked at is there: no new one takes its name.
+///
+/// Guarantee: heap/checkpoint
+#[test]
+fn region_that_cannot_be_looked_at_is_not_made_anew() {
+    let home = Home::with_text("words", b"hello");
+    let names = home.names();
+    std::fs::remove_file(home.image("words")).unwrap();
+    let (store, aside) = (home.path().join("store"), home.path().join("aside"));
+    std::fs::rename(&store, &aside).unwrap();
+    // A link to itself: whatever is below it cannot be looked at, by root neither.
+    std::os::unix::fs::symlink("store", &store).unwrap();
+    let refused = names.create(&named("words"), &key(), MIB).unwrap_err();
+    assert!(matches!(refused, RegionError::AlreadyExists { .. }), "{refused}");
+    let refused = names.open(&named("words"), &key()).unwrap_err();
+    assert!(!matches!(refused, RegionError::NotFound { .. }), "{refused}");
+    std::fs::remove_file(&store).unwrap();
+    std::fs::rename(&aside, &store).unwrap();
+    let region = names.open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Cold, b"hello".to_vec()));
+}
+
 /// A renamed file is refused with the name that it had.
 #[test]
 fn renamed_file_is_refused_with_its_old_name() {

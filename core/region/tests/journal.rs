@@ -488,3 +488,46 @@ fn a_record_of_another_journal_is_not_believed() {
         "a record of another journal was applied"
     );
 }
+
+/// Files of the store that are removed, or replaced, under an open region are made anew by its next
+/// commit.
+///
+/// Guarantee: heap/checkpoint
+#[test]
+fn files_lost_in_use_are_made_anew_by_the_next_commit() {
+    let replace = |path: &Path| {
+        let aside = path.with_extension("aside");
+        std::fs::copy(path, &aside).unwrap();
+        std::fs::rename(&aside, path).unwrap();
+    };
+    let losses: [&dyn Fn(&Home); 5] = [
+        &|home| std::fs::remove_file(home.base("words")).unwrap(),
+        &|home| std::fs::remove_file(home.journal("words")).unwrap(),
+        &|home| {
+            std::fs::remove_file(home.base("words")).unwrap();
+            std::fs::remove_file(home.journal("words")).unwrap();
+        },
+        &|home| replace(&home.base("words")),
+        &|home| replace(&home.journal("words")),
+    ];
+    for (case, lose) in losses.into_iter().enumerate() {
+        for stores_more in [true, false] {
+            let (home, mut region, notes) = small();
+            commit_texts(&mut region, &notes, &["one", "two"]);
+            lose(&home);
+            if stores_more {
+                notes.store(&mut region, 3 * PAGE, b"three");
+            }
+            let written = region.commit(Durability::Power).unwrap().written;
+            assert_eq!(written, Written::Base, "case {case}, {stores_more}");
+            // Once, and then the journal goes on.
+            assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Nothing);
+            notes.store(&mut region, 2 * PAGE, b"more");
+            assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Journal);
+            drop(region);
+            lose_image(&home);
+            let third = if stores_more { "three" } else { "" };
+            assert_eq!(texts(&open(&home).unwrap()), ["one", "more", third], "case {case}");
+        }
+    }
+}

@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use common::{Home, MIB, key, named, read, store};
@@ -14,6 +14,7 @@ use holdfast_region::{
     Durability, KeyError, NameSpace, Opened, OwnerKey, PlaceError, Places, PoolKind, Survives,
 };
 use holdfast_sys::file::effective_user;
+use holdfast_sys::private_group::is_private_group;
 
 struct Scratch {
     folder: tempfile::TempDir,
@@ -171,6 +172,47 @@ fn pool_open_to_others_is_refused_with_right_advice() {
     );
     std::fs::set_permissions(&pool, PermissionsExt::from_mode(0o700)).unwrap();
     Places::at(scratch.path("home"), &pool).unwrap();
+}
+
+/// A home that others may write to is refused, and one that they may read is not. A group that is
+/// the user's alone is no others.
+///
+/// Guarantee: sandbox/home-is-private
+#[test]
+fn home_that_others_may_write_to_is_refused() {
+    let scratch = Scratch::new();
+    let (home, pool) = (scratch.path("home"), scratch.path("pool"));
+    Places::at(&home, &pool).unwrap();
+    let set = |mode| std::fs::set_permissions(&home, PermissionsExt::from_mode(mode)).unwrap();
+    for open in [0o755, 0o711, 0o750] {
+        set(open);
+        Places::at(&home, &pool).unwrap();
+    }
+    for (open, is_closed) in [(0o777, true), (0o702, true), (0o1777, false)] {
+        set(open);
+        let error = Places::at(&home, &pool).unwrap_err();
+        assert!(
+            matches!(&error, PlaceError::WritableByOthers { mode, .. } if *mode == open),
+            "{error}"
+        );
+        let text = error.to_string();
+        assert!(text.contains("HOLDFAST_HOME"), "{text}");
+        // No message may tell a user to close /tmp.
+        assert_eq!(text.contains("chmod go-w"), is_closed, "{text}");
+    }
+    set(0o775);
+    let group = home.metadata().unwrap().gid();
+    assert_eq!(Places::at(&home, &pool).is_ok(), is_private_group(group), "group {group}");
+    // As root, also of a group that is not this user's.
+    let other = 65_533;
+    if effective_user() == 0 && chown(&home, None, Some(other)).is_ok() && !is_private_group(other)
+    {
+        set(0o775);
+        let error = Places::at(&home, &pool).unwrap_err();
+        assert!(matches!(error, PlaceError::WritableByOthers { mode: 0o775, .. }), "{error}");
+    }
+    set(0o755);
+    Places::at(&home, &pool).unwrap();
 }
 
 /// A pool that is a symbolic link or a file is refused.

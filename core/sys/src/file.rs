@@ -36,6 +36,9 @@ const CHANGE_TIME_MAGICS: [u64; 8] = [
     0x794c_7630,
     TMPFS_MAGIC,
 ];
+/// What is allocated at once, at least, however many signals come.
+const PIECE_BYTES_MIN: u64 = 64 << 10;
+
 /// Longer than a tick of the kernel's clock (at most 10 ms): what was written within one tick after
 /// a stamp was taken would not show in the stamp.
 const TICK_MAX: Duration = Duration::from_millis(100);
@@ -168,24 +171,47 @@ pub fn refused_link(error: &io::Error) -> bool {
 /// Allocates a range of a file, so that no later store to it can fail; extends the file if needed.
 ///
 /// # Errors
-/// `StorageFull` when there is no room; the file is then unchanged. `Unsupported` where the file
-/// system cannot allocate.
+/// `StorageFull` when there is no room; the file is then as long as it was, and unchanged unless
+/// signals came meanwhile. `Unsupported` where the file system cannot allocate.
 pub fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
-    if range.is_empty() {
-        return Ok(());
-    }
-    loop {
-        let done = rustix::fs::fallocate(
-            file,
-            FallocateFlags::empty(),
-            range.start,
-            range.end - range.start,
-        );
-        match done {
-            Err(Errno::INTR) => {}
-            other => return other.map_err(Into::into),
+    allocate_by(file, range, &|piece| {
+        let bytes = piece.end - piece.start;
+        rustix::fs::fallocate(file, FallocateFlags::empty(), piece.start, bytes)
+    })
+}
+
+/// At once, if no signal comes. A tmpfs of many kernels takes back what an interrupted call has
+/// allocated: with a timer that ticks all the time no call for a large range would ever come to its
+/// end. So each interruption makes the pieces smaller.
+fn allocate_by(
+    file: &File,
+    range: Range<u64>,
+    allocate: &dyn Fn(Range<u64>) -> Result<(), Errno>,
+) -> io::Result<()> {
+    let (mut start, mut piece_bytes) = (range.start, range.end.saturating_sub(range.start));
+    let mut len_before = None;
+    while start < range.end {
+        let end = range.end.min(start.saturating_add(piece_bytes));
+        match allocate(start..end) {
+            Ok(()) => start = end,
+            Err(Errno::INTR) => {
+                if len_before.is_none() {
+                    len_before = Some(length(file)?);
+                }
+                piece_bytes = (piece_bytes / 2).max(PIECE_BYTES_MIN);
+            }
+            Err(error) => {
+                // Pieces before this one may have made it longer.
+                if let Some(len_before) = len_before.filter(|_| start > range.start)
+                    && length(file)? > len_before
+                {
+                    file.set_len(len_before)?;
+                }
+                return Err(error.into());
+            }
         }
     }
+    Ok(())
 }
 
 /// Gives the memory or the blocks of a range of a file back; the range reads as zeros then, and the
@@ -444,6 +470,38 @@ mod tests {
         assert_eq!(file.metadata().unwrap().len(), 0);
         allocate(&file, 4096..65_536).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 65_536);
+    }
+
+    /// A range is allocated although each longer call is interrupted, and given back when there is
+    /// no room for all of it.
+    ///
+    /// Guarantee: heap/room
+    #[test]
+    fn allocation_comes_to_its_end_between_signals() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        let room = std::cell::Cell::new(4 << 20);
+        let calls = std::cell::Cell::new(0);
+        let step = |piece: Range<u64>| {
+            calls.set(calls.get() + 1);
+            assert!(calls.get() < 1000, "it goes on for ever");
+            let bytes = piece.end - piece.start;
+            match bytes {
+                0 => Err(Errno::INVAL),
+                _ if bytes > 256 << 10 => Err(Errno::INTR),
+                _ if piece.end > room.get() => Err(Errno::NOSPC),
+                _ => rustix::fs::fallocate(&file, FallocateFlags::empty(), piece.start, bytes),
+            }
+        };
+        room.set(3 << 20);
+        let refused = allocate_by(&file, 4096..4 << 20, &step).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(file.metadata().unwrap().len(), 4096);
+        room.set(4 << 20);
+        allocate_by(&file, 4096..4 << 20, &step).unwrap();
+        let found = file.metadata().unwrap();
+        assert_eq!(found.len(), 4 << 20);
+        assert!(found.blocks() * 512 >= (4 << 20) - 4096, "{} blocks", found.blocks());
     }
 
     /// Private options make private files and refuse symbolic links.

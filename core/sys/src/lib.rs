@@ -23,6 +23,7 @@ pub mod outlet;
 pub mod own_pid;
 mod page_set;
 pub mod private;
+pub mod private_group;
 pub mod probe;
 pub mod process;
 pub mod program;

@@ -61,6 +61,8 @@ pub struct FileLock {
     path: PathBuf,
     mode: LockMode,
     is_left: bool,
+    /// The process that took it.
+    process: u32,
 }
 
 impl FileLock {
@@ -100,7 +102,8 @@ impl FileLock {
             if try_lock(&file, mode)? {
                 if path_names_file(path, &file)? {
                     let is_left = mode == LockMode::Exclusive && has_record(&file);
-                    let lock = FileLock { file, path: path.to_owned(), mode, is_left };
+                    let process = std::process::id();
+                    let lock = FileLock { file, path: path.to_owned(), mode, is_left, process };
                     if mode == LockMode::Exclusive && lock.write_record(is_brief).is_err() {
                         // What an earlier holder left must not name it.
                         let _ = lock.file.set_len(0);
@@ -167,7 +170,9 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        if self.mode == LockMode::Exclusive {
+        // In a copy of the holder that a fork made, the lock is still the holder's, and so is its
+        // record.
+        if self.mode == LockMode::Exclusive && self.process == std::process::id() {
             // A record that outlives the lock would name us to a process that meets a reader next.
             // If this fails the message of a second opener is less exact, no more.
             let _ = self.file.set_len(0);
@@ -271,6 +276,22 @@ mod tests {
         drop(first);
         assert_eq!(recorded_holder(&path), None);
         acquired(FileLock::acquire(&path, LockMode::Exclusive, PATIENT).unwrap());
+    }
+
+    /// A forked copy of a holder that drops its copy of the lock takes back no record.
+    ///
+    /// Guarantee: keeper/emergency
+    #[test]
+    fn forked_copy_of_a_holder_leaves_its_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let lock = acquired(FileLock::acquire(&path, LockMode::Exclusive, PATIENT).unwrap());
+        let (file, path) = (lock.file.try_clone().unwrap(), lock.path.clone());
+        let process = lock.process.wrapping_add(1);
+        drop(FileLock { file, path: path.clone(), mode: lock.mode, is_left: false, process });
+        assert_eq!(recorded_holder(&path), Some(std::process::id()));
+        drop(lock);
+        assert_eq!(recorded_holder(&path), None);
     }
 
     /// A lock whose holder died is told from one that was given back.

@@ -27,6 +27,7 @@ use crate::served_wire::{
     DESCRIPTORS_LENT, LentAnswer, OwnRegion, RefusedKind, RegionRequest, SERVED_VERSION,
     ServedAnswer, ServedAsk, Usage,
 };
+use crate::stream::connect;
 use crate::wire::{ANSWER_BYTES_MAX, LENGTH_BYTES, Request, frame, length, parse_answer};
 
 /// How long an answer may take: a commit on slow flash takes long.
@@ -144,7 +145,7 @@ impl Borrower {
 
     fn connect(&self) -> Result<UnixStream> {
         let failed = |source| KeeperError::NoKeeper { path: self.socket.clone(), source };
-        let stream = UnixStream::connect(&self.socket).map_err(failed)?;
+        let stream = connect(&self.socket, ANSWER_PATIENCE).map_err(failed)?;
         stream.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(failed)?;
         stream.set_write_timeout(Some(ANSWER_PATIENCE)).map_err(failed)?;
         Ok(stream)
@@ -198,6 +199,8 @@ impl Borrower {
 
     fn send(&self, stream: &UnixStream, ask: &ServedAsk, given: &[BorrowedFd<'_>]) -> Result<()> {
         let bytes = frame(&Request { version: SERVED_VERSION, ask });
+        // Each signal begins the kernel's time anew.
+        let until = Instant::now() + ANSWER_PATIENCE;
         let mut sent = 0;
         while sent < bytes.len() {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -215,7 +218,7 @@ impl Borrower {
                 SendFlags::NOSIGNAL,
             ) {
                 Ok(count) => sent += count,
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR) if Instant::now() < until => {}
                 Err(errno) => return Err(self.lost(errno)),
             }
         }
@@ -228,6 +231,7 @@ impl Borrower {
         into: &mut [u8],
         descriptors: &mut Vec<OwnedFd>,
     ) -> Result<()> {
+        let until = Instant::now() + ANSWER_PATIENCE;
         let mut filled = 0;
         while filled < into.len() {
             let mut space =
@@ -243,7 +247,7 @@ impl Borrower {
             match received {
                 Ok(message) if message.bytes == 0 => return Err(self.lost(Errno::CONNRESET)),
                 Ok(message) => filled += message.bytes,
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR) if Instant::now() < until => {}
                 Err(errno) => return Err(self.lost(errno)),
             }
         }

@@ -4,12 +4,12 @@
 //! Invariant: an answer comes in bounded time, or an error does.
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{KeeperError, Result};
 use crate::report::{EvictReport, FlushReport, Status, TendReport};
+use crate::stream::{TimedAnswer, connect};
 use crate::wire::{
     ANSWER_BYTES_MAX, Answer, Ask, LENGTH_BYTES, Request, VERSION, frame, length, parse_answer,
 };
@@ -128,16 +128,17 @@ impl Client {
 
     fn ask_within(&self, patience: Duration, ask: Ask) -> Result<Answer> {
         let failed = |source| KeeperError::NoKeeper { path: self.socket.clone(), source };
-        let mut stream = UnixStream::connect(&self.socket).map_err(failed)?;
-        stream.set_read_timeout(Some(patience)).map_err(failed)?;
+        let until = Instant::now() + patience;
+        let mut stream = connect(&self.socket, patience).map_err(failed)?;
         stream.write_all(&frame(&Request { version: VERSION, ask })).map_err(failed)?;
+        let mut answer = TimedAnswer::new(stream, until);
         let mut head = [0; LENGTH_BYTES];
-        stream.read_exact(&mut head).map_err(failed)?;
+        answer.read_exact(&mut head).map_err(failed)?;
         let bytes = length(&head).filter(|&bytes| bytes <= ANSWER_BYTES_MAX);
         let bytes = bytes
             .ok_or_else(|| KeeperError::Protocol { what: "an answer without end".to_owned() })?;
         let mut body = Vec::new();
-        stream.take(bytes as u64).read_to_end(&mut body).map_err(failed)?;
+        answer.take(bytes as u64).read_to_end(&mut body).map_err(failed)?;
         match parse_answer(&body)? {
             Answer::Refused(why) => Err(KeeperError::Refused { why }),
             answer => Ok(answer),

@@ -22,6 +22,7 @@ mod report;
 mod room;
 #[doc(hidden)]
 pub mod served_wire;
+mod stream;
 #[doc(hidden)]
 pub mod wire;
 

@@ -5,6 +5,8 @@
 //!   next keeper, and the guard process when this one is killed, let go on a process that is still
 //!   in it. Both do so under the lock of the home: a guard that is late touches no note of the next
 //!   keeper.
+//! - The note's memory is allocated before it is needed: a pool that is full when the machine goes
+//!   keeps no heap from being saved.
 //! - Only who was running is stopped, and let go on: a program that a person stopped stays stopped.
 //! - A process is named by its PID and start time, and signalled through a descriptor: never a
 //!   later one with that PID, nor one of which that cannot be seen.
@@ -15,12 +17,14 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use holdfast_sys::file::private_options;
 use holdfast_sys::process::ProcessId;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -35,6 +39,8 @@ const PAUSE: Duration = Duration::from_micros(200);
 const LOOKS_MAX: u32 = 4;
 /// No chain of parents is longer.
 const PARENTS_MAX: usize = 4096;
+/// A page, which has room for some two hundred processes. For more, the pool needs room.
+const NOTE_BYTES_MIN: usize = 4096;
 
 /// How to start the process that lets stopped programs go on if the keeper is killed: it must wait
 /// for the end of its standard input, and then call [`crate::thaw_after_killed_keeper`].
@@ -74,6 +80,8 @@ pub(crate) struct Frozen {
     stopped: Vec<(ProcessId, OwnedFd)>,
     /// Those that stood still already.
     still: Vec<ProcessId>,
+    /// What the note says; it names all of the above that are stopped.
+    noted: String,
     note: PathBuf,
     guard: Option<Child>,
 }
@@ -137,6 +145,7 @@ impl Frozen {
             writers: Vec::new(),
             stopped: Vec::new(),
             still: Vec::new(),
+            noted: String::new(),
             note,
             guard: None,
         };
@@ -182,12 +191,12 @@ impl Frozen {
         if running.is_empty() {
             return Ok(());
         }
-        let mut text = String::new();
-        for (id, _) in self.stopped.iter().chain(&running) {
-            text.push_str(&format!("{} {}\n", id.pid, id.start_ticks));
+        let is_new = self.noted.is_empty();
+        for (id, _) in &running {
+            self.noted.push_str(&format!("{} {}\n", id.pid, id.start_ticks));
         }
         // No process is stopped of whom nothing would tell.
-        write_note(&self.note, &text)?;
+        write_note(&self.note, &self.noted, is_new)?;
         if self.guard.is_none() {
             // Without a guard the next keeper does it.
             self.guard = guard.and_then(|guard| start_guard(guard).ok());
@@ -240,11 +249,16 @@ impl Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
+        let mut is_left = false;
         for (_, descriptor) in &self.stopped {
             // It may have been killed meanwhile.
-            let _ = pidfd_send_signal(descriptor, Signal::CONT);
+            is_left |= pidfd_send_signal(descriptor, Signal::CONT)
+                .is_err_and(|error| error != Errno::SRCH);
         }
-        let _ = fs::remove_file(&self.note);
+        // Of a process that did not go on the note still tells.
+        if !is_left && !self.noted.is_empty() && put_note_away(&self.note).is_err() {
+            let _ = fs::remove_file(&self.note);
+        }
         if let Some(mut guard) = self.guard.take() {
             // The end of its input ends it.
             drop(guard.stdin.take());
@@ -357,13 +371,40 @@ fn was_stopped(pid: u32, until: Instant) -> io::Result<bool> {
     }
 }
 
-/// Whole or not at all: who is in the note that it replaces stands still already.
-fn write_note(path: &Path, text: &str) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    let options = &mut holdfast_sys::file::private_options();
-    let mut file = options.write(true).create(true).truncate(true).open(&temporary)?;
-    file.write_all(text.as_bytes())?;
-    fs::rename(temporary, path)
+/// Where a note is while it says nothing.
+fn blank_path(note: &Path) -> PathBuf {
+    note.with_extension("new")
+}
+
+/// Allocates the memory of the next note, so that it can be written in a full pool.
+///
+/// # Errors
+/// When there is no room for it now; then the note needs room when it is written.
+pub(crate) fn keep_note_ready(pool: &Path) -> io::Result<()> {
+    let file = open_note(&blank_path(&note_path(pool)))?;
+    holdfast_sys::file::allocate(&file, 0..NOTE_BYTES_MIN as u64)
+}
+
+fn open_note(path: &Path) -> io::Result<fs::File> {
+    private_options().write(true).create(true).truncate(false).open(path)
+}
+
+/// A new one is there whole or not at all. One that is there gets lines behind those that it has,
+/// before the processes that they name are stopped.
+fn write_note(note: &Path, text: &str, is_new: bool) -> io::Result<()> {
+    let blank = blank_path(note);
+    let mut bytes = text.as_bytes().to_vec();
+    // Over what it said before; empty lines say nothing.
+    bytes.resize(bytes.len().max(NOTE_BYTES_MIN), b'\n');
+    let file = open_note(if is_new { blank.as_path() } else { note })?;
+    file.write_all_at(&bytes, 0)?;
+    file.set_len(bytes.len() as u64)?;
+    if is_new { fs::rename(blank, note) } else { Ok(()) }
+}
+
+/// Ends a note, and keeps its memory for the next one.
+fn put_note_away(note: &Path) -> io::Result<()> {
+    fs::rename(note, blank_path(note))
 }
 
 fn start_guard(guard: &Guard) -> io::Result<Child> {
@@ -517,6 +558,60 @@ mod tests {
         fs::write(note_path(pool.path()), b"\xff\xfe 1\n").unwrap();
         assert_eq!(thaw_left_over(pool.path()).unwrap(), 0);
         assert!(!note_path(pool.path()).exists());
+    }
+
+    /// In a pool without any room processes are stopped, noted, and let go on.
+    ///
+    /// Guarantee: keeper/emergency
+    /// Guarantee: keeper/stopped-programs
+    #[test]
+    fn full_pool_keeps_no_process_from_being_stopped() {
+        const TEST: &str = "freeze::tests::full_pool_keeps_no_process_from_being_stopped";
+        const ROLE: &str = "HOLDFAST_KEEPER_TEST_FULL_POOL";
+        let Some(pool) = std::env::var_os(ROLE).map(PathBuf::from) else {
+            let pool = tempfile::tempdir().unwrap();
+            let script = "mount -t tmpfs -o size=64k,mode=0700 none \"$0\" || exit 99; exec \"$@\"";
+            let mut command = Command::new("unshare");
+            command.args(["-Urm", "sh", "-c", script]).arg(pool.path());
+            command.arg(std::env::current_exe().unwrap()).args([TEST, "--exact", "--nocapture"]);
+            let done = command.env(ROLE, pool.path()).output();
+            let told = match &done {
+                Ok(done) if done.status.success() => String::from_utf8_lossy(&done.stdout),
+                Ok(done) if done.status.code() == Some(101) => {
+                    panic!("{}", String::from_utf8_lossy(&done.stderr))
+                }
+                other => {
+                    println!("not run: no tmpfs can be mounted in a user name space ({other:?})");
+                    return;
+                }
+            };
+            assert!(told.contains("1 passed"), "{told}");
+            return;
+        };
+        keep_note_ready(&pool).unwrap();
+        let filler = fs::File::create(pool.join("filler")).unwrap();
+        let mut filled = 0;
+        while filler.write_all_at(&[1; 4096], filled).is_ok() {
+            filled += 4096;
+        }
+        // Twice: the memory of a note is that of the next one.
+        for _ in 0..2 {
+            let children = [sleeper(), sleeper()];
+            let held = children.each_ref().map(held_by);
+            let mut frozen = Frozen::stop(&pool, &held[..1], None).unwrap();
+            assert!(stands_still(children[0].id()));
+            // One that began meanwhile.
+            frozen.held.extend_from_slice(&held[1..]);
+            assert!(frozen.look().unwrap());
+            frozen.stop_all(None).unwrap();
+            let noted = fs::read_to_string(note_path(&pool)).unwrap();
+            let noted: Vec<u32> = parse_note(&noted).map(|id| id.pid).collect();
+            assert_eq!(noted, children.each_ref().map(Child::id));
+            assert!(held.iter().all(|heap| frozen.is_quiet(&heap.name)));
+            drop(frozen);
+            assert!(!somebody_is_stopped(&pool));
+            children.into_iter().for_each(end);
+        }
     }
 
     /// A process that has the file mapped for itself only is none that stores to it.

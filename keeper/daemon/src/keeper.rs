@@ -26,7 +26,7 @@ use crate::allowance::Allowance;
 use crate::bandwidth::Bandwidth;
 use crate::config::Config;
 use crate::error::{DaemonError, Result};
-use crate::freeze::{somebody_is_stopped, thaw_left_over};
+use crate::freeze::{keep_note_ready, somebody_is_stopped, thaw_left_over};
 use crate::served::Serving;
 use holdfast_keeper_client::Counters;
 
@@ -79,6 +79,8 @@ impl Keeper {
         };
         thaw_left_over(places.pool())
             .map_err(DaemonError::io("let go on who was stopped by the note in", places.pool()))?;
+        // A pool that is full already may have room at the next round.
+        let _ = keep_note_ready(places.pool());
         let bandwidth = Bandwidth::of(places.home(), places.store(), config.bandwidth_bytes_per_s);
         let allowance = Allowance::new(config.write_bytes_per_s, config.write_burst_bytes);
         Ok(Keeper {

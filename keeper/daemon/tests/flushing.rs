@@ -171,6 +171,24 @@ fn late_guard_leaves_the_next_keepers_note_alone() {
     program.kill();
 }
 
+/// Where no program can be stopped, the report says why.
+///
+/// Guarantee: keeper/stopped-programs
+#[test]
+fn programs_that_cannot_be_stopped_are_reported_with_a_reason() {
+    let home = Home::new();
+    let mut program = Player::start(&home, "hold words");
+    assert_eq!(program.hear(), "here");
+    // In the way of the note of who is stopped.
+    std::fs::create_dir_all(home.pool().join(".stopped.new/x")).unwrap();
+    let report = home.keeper(config()).flush(Cause::Asked);
+    assert_eq!((report.saved.len(), report.left.len()), (0, 1), "{report:?}");
+    let UnsavedReason::Failed(why) = &report.left[0].why else { panic!("{report:?}") };
+    assert!(why.contains("could not be stopped"), "{why}");
+    assert!(!is_stopped(program.pid()) && program.is_here());
+    program.kill();
+}
+
 /// Guarantee: keeper/one-keeper
 #[test]
 fn a_home_has_one_keeper() {

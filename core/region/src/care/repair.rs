@@ -116,7 +116,7 @@ impl NameSpace {
             .flatten()
             .try_for_each(|file| check_key(name, file.header.owner_fingerprint, key))?;
         let found = match image {
-            Ok(Some(image)) if self.is_void(&image) => Ok(Found::Nothing(Some(image))),
+            Ok(Some(image)) if self.is_void(&image)? => Ok(Found::Nothing(Some(image))),
             Ok(Some(image)) => Ok(Found::Image(image)),
             Ok(None) => Ok(Found::Nothing(None)),
             Err(RegionError::HeaderDamaged { path, remedy }) => match &base {

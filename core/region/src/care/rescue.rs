@@ -258,7 +258,7 @@ impl NameSpace {
         };
         image.outlives_boot = self.places().images_outlive_boot(image.header.medium);
         // What a reset tore must not come back as a copy.
-        if self.is_void(&image) {
+        if self.is_void(&image)? {
             return Ok(None);
         }
         if image.slot_damaged {

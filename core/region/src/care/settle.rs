@@ -101,10 +101,10 @@ impl NameSpace {
         let (mut image, _, _) = self.open_locked(name, key)?.ok_or_else(|| self.not_found(name))?;
         let header = next_base_header(store, &image.header);
         remove_temporaries(self.storage(), store, name)?;
-        let (_, header) = write_base(self.storage(), &image.file, header, store)?;
+        let (_, base) = write_base(self.storage(), &image.file, header, store)?;
         self.remove_file(&journal_path(store, name))?;
         let written = image.change_header(self.storage(), |image| {
-            image.checkpoint_count = header.checkpoint_count;
+            image.checkpoint_count = base.header.checkpoint_count;
             image.journal_sequence = 0;
             image.state = FileState::Clean;
         });

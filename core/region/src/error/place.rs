@@ -71,6 +71,17 @@ pub enum PlaceError {
         /// The bits that it should have.
         remedy_mode: u32,
     },
+    /// Other users may write to the home, and put other directories in the place of those in it.
+    #[error(
+        "{} has mode {mode:04o}: other users may write to it, and take away the heaps and keys in it; {}",
+        path.display(), closed_to_writing(path, *mode)
+    )]
+    WritableByOthers {
+        /// The home.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// The pool cannot stand for persistent memory.
     #[error(
         "{} is neither a tmpfs nor persistent memory, so it cannot stand for the latter in an experiment; choose a \
@@ -249,5 +260,16 @@ fn closed(path: &Path, mode: u32, remedy_mode: u32) -> String {
         choose
     } else {
         format!("{choose}, or close this one if only Holdfast uses it: {close}")
+    }
+}
+
+/// What to do about a home that others may write to. One with the sticky bit is a place for all, as
+/// /tmp is.
+fn closed_to_writing(path: &Path, mode: u32) -> String {
+    let choose = "choose a directory of your own with HOLDFAST_HOME";
+    if mode & 0o1000 != 0 {
+        format!("{choose}, such as {}", path.join("NAME").display())
+    } else {
+        format!("`chmod go-w {}` forbids it, or {choose}", path.display())
     }
 }

@@ -145,6 +145,13 @@ pub(crate) fn remove_temporaries(
     Ok(())
 }
 
+/// Whether nothing has this path. What cannot be looked at may be there.
+pub(crate) fn is_missing(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| {
+        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    })
+}
+
 /// The regions that have a file with this extension in a directory. Other files are none of ours.
 pub(crate) fn names_in(directory: &Path, extension: &str) -> Result<Vec<RegionName>> {
     let mut names = Vec::new();

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use holdfast_sys::file::{effective_user, next_data, private_options, refused_link};
 
 use crate::error::place::PlaceError;
-use crate::error::{FileRemedy, RegionError};
+use crate::error::{FileRemedy, RegionError, is_unseen};
 use crate::media::format::{
     DATA_OFFSET, FORMAT_VERSION, FileState, Header, HeaderFault, LIMIT_UNIT_BYTES, MAGIC,
     PACKED_OFFSET, SLOT_BYTES, SLOTS_BYTES, choose,
@@ -64,6 +64,11 @@ impl FileFault {
     /// Whether another file can stand in: the file's content is bad, not its place or its version.
     pub(crate) fn is_damage(&self) -> bool {
         matches!(self, FileFault::Truncated { .. } | FileFault::Foreign | FileFault::Damaged)
+    }
+
+    /// Whether nothing was seen of the file: see [`is_unseen`].
+    pub(crate) fn is_unseen(&self) -> bool {
+        matches!(self, FileFault::Io { step, source } if is_unseen(step, source))
     }
 
     pub(crate) fn into_error(self, path: &Path, remedy: FileRemedy) -> RegionError {

@@ -25,7 +25,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use ahead::Ahead;
-use holdfast_sys::file::{effective_user, private_options};
+use holdfast_sys::file::{FileId, effective_user, path_names_file, private_options};
 pub(crate) use layout::{JOURNAL_HEADER_BYTES, JournalHeader};
 pub(crate) use reading::{Extent, ReadFault, Sizes, apply, examine, whole_records};
 pub(crate) use record::{PageSource, Record, Streamed, stream};
@@ -34,7 +34,7 @@ use crate::error::place::PlaceError;
 use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::files::{base_path, journal_path, remove_temporaries, temporary_path};
 use crate::media::format::{Header, HeaderFault};
-use crate::media::image::{FileFault, open_fault};
+use crate::media::image::{FileFault, Image, open_fault};
 use crate::media::storage::{Storage, is_full};
 use crate::name::RegionName;
 
@@ -79,18 +79,21 @@ pub(crate) fn continued_checkpoint(path: &Path) -> Option<u64> {
     JournalHeader::decode(&block).ok().map(|header| header.checkpoint_count)
 }
 
-/// Refuses a journal that a newer program wrote, whatever it continues.
+/// Refuses a journal that a newer program wrote, whatever it continues, and one that could not be
+/// looked at, which may be such a one.
 pub(crate) fn refuse_newer_journal(path: &Path) -> Result<()> {
     let mut block = [0; JOURNAL_HEADER_BYTES];
     let opened = private_options().read(true).open(path);
-    let read = opened.and_then(|file| file.read_exact_at(&mut block, 0));
-    match read.map(|()| JournalHeader::decode(&block)) {
-        Ok(Err(HeaderFault::Newer { version, flags })) => {
-            let remedy = FileRemedy::RestoreFile { path: path.to_owned() };
-            Err(FileFault::Newer { version, flags }.into_error(path, remedy))
-        }
-        _ => Ok(()),
-    }
+    let read = opened.map_err(|error| open_fault(error, path.to_owned())).and_then(|file| {
+        let read = file.read_exact_at(&mut block, 0);
+        read.map_err(|source| FileFault::Io { step: "read", source })
+    });
+    let fault = match read.map(|()| JournalHeader::decode(&block)) {
+        Ok(Err(HeaderFault::Newer { version, flags })) => FileFault::Newer { version, flags },
+        Err(fault) if fault.is_unseen() => fault,
+        _ => return Ok(()),
+    };
+    Err(fault.into_error(path, FileRemedy::RestoreFile { path: path.to_owned() }))
 }
 
 /// What is wrong with a journal's place, header or base; its records are not read.
@@ -190,6 +193,8 @@ pub(crate) struct Journal {
     pub(crate) bound_bytes: u64,
     /// `None` until the first record is appended.
     file: Option<File>,
+    /// The base that it continues; `None` when it could not be told apart.
+    base: Option<FileId>,
     ahead: Ahead,
     store: PathBuf,
     name: RegionName,
@@ -197,13 +202,13 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// The journal that will continue a base; no file yet.
-    pub(crate) fn after_base(store: &Path, base: &Header, bound_bytes: u64) -> Journal {
+    pub(crate) fn after_base(store: &Path, base: &Image, bound_bytes: u64) -> Journal {
         let random = uuid::Uuid::new_v4().as_u64_pair();
         Journal {
             header: JournalHeader {
-                uuid: base.uuid,
-                checkpoint_count: base.checkpoint_count,
-                base_checksum: base.data_checksum,
+                uuid: base.header.uuid,
+                checkpoint_count: base.header.checkpoint_count,
+                base_checksum: base.header.data_checksum,
                 // Version and variant bits are fixed in each half, at different places.
                 salt: random.0 ^ random.1.rotate_left(32),
             },
@@ -211,14 +216,28 @@ impl Journal {
             end: JOURNAL_HEADER_BYTES as u64,
             bound_bytes,
             file: None,
+            base: FileId::of(&base.file).ok(),
             ahead: Ahead::of(JOURNAL_HEADER_BYTES as u64),
             store: store.to_owned(),
-            name: base.name.clone(),
+            name: base.header.name.clone(),
         }
     }
 
-    /// Takes over the journal of an earlier session, whose records up to `durable_sequence` are
-    /// known to be on the disk; `None` when it lacks one of these.
+    /// Whether an opener would find it, and the base that it continues. Looks at names only, and
+    /// what cannot be looked at is taken to be there.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let is_named = |file: &File| {
+            path_names_file(&journal_path(&self.store, &self.name), file).unwrap_or(true)
+        };
+        let has_base = match FileId::at(&base_path(&self.store, &self.name)) {
+            Ok(found) => found.is_some() && (found == self.base || self.base.is_none()),
+            Err(_) => true,
+        };
+        has_base && self.file.as_ref().is_none_or(is_named)
+    }
+
+    /// Takes over the journal of an earlier session, which continues a base and whose records up to
+    /// `durable_sequence` are known to be on the disk; `None` when it lacks one of these.
     ///
     /// What follows them was read, but may be only in the kernel's cache, after a sync that failed.
     /// Only the last record can be such a one; it is written and synced again before anything is
@@ -226,7 +245,7 @@ impl Journal {
     pub(crate) fn adopt(
         storage: &dyn Storage,
         store: &Path,
-        name: &RegionName,
+        base: &Image,
         found: Continuation,
         durable_sequence: u64,
         bound_bytes: u64,
@@ -259,9 +278,10 @@ impl Journal {
             end,
             bound_bytes,
             file: Some(file),
+            base: FileId::of(&base.file).ok(),
             ahead,
             store: store.to_owned(),
-            name: name.clone(),
+            name: base.header.name.clone(),
         }))
     }
 

@@ -13,7 +13,7 @@
 
 use crate::error::access::AccessError;
 use crate::error::{RegionError, Result};
-use crate::media::files::grants_path;
+use crate::media::files::{grants_path, is_missing};
 use crate::media::format::Header;
 use crate::name::RegionName;
 use crate::names::access::{Access, Grant, Rights};
@@ -118,7 +118,7 @@ impl NameSpace {
     /// before anything else of the region changes.
     pub(crate) fn remove_grants(&self, name: &RegionName) -> Result<()> {
         let path = grants_path(self.places().store(), name);
-        if path.symlink_metadata().is_err() {
+        if is_missing(&path) {
             return Ok(());
         }
         self.remove_file(&path)?;

@@ -18,7 +18,7 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,8 +28,8 @@ use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, try_lock};
 use crate::error::room::RoomReport;
 use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::files::{
-    addresses_path, base_path, image_path, lock_path, names_in, names_lock_path, redo_path,
-    remove_temporaries, rescue_path, rescue_temporary_path,
+    addresses_path, base_path, image_path, is_missing, lock_path, names_in, names_lock_path,
+    redo_path, remove_temporaries, rescue_path, rescue_temporary_path,
 };
 use crate::media::format::{FileState, Header};
 use crate::media::image::{FileFault, Image, open_file};
@@ -39,7 +39,7 @@ use crate::name::{RegionName, near_names};
 use crate::names::places::{Places, current_image_path, image_paths, redo_paths};
 use crate::store::base::{open_base, verify_base};
 use crate::store::rescue::{goes_on_from, open_rescue, refuse_newer_rescue};
-use crate::store::stored::{Stored, check_replaceable, knows_more, remedy_for_image};
+use crate::store::stored::{Stored, check_replaceable, knows_more, remedy_for_image, source_error};
 
 /// How long a holder may take to write its record, or a reader to go.
 const HELD_PATIENCE: Duration = Duration::from_millis(500);
@@ -202,13 +202,11 @@ impl NameSpace {
         fault.into_error(&path, remedy)
     }
 
+    /// Whether the region has, or may have, a file that holds its data.
     pub(crate) fn exists(&self, name: &RegionName) -> bool {
         let base = base_path(self.places.store(), name);
         let rescue = rescue_path(self.places.store(), name);
-        image_paths(&self.places, name)
-            .iter()
-            .chain([&base, &rescue])
-            .any(|path| path.symlink_metadata().is_ok())
+        image_paths(&self.places, name).iter().chain([&base, &rescue]).any(|path| !is_missing(path))
     }
 
     pub(crate) fn lock(&self, name: &RegionName, mode: LockMode) -> Result<FileLock> {
@@ -298,23 +296,29 @@ impl NameSpace {
 
     /// Whether an image that outlived a boot is not to be believed: a reset tore it, or the region
     /// went on elsewhere while the pool was not there.
-    pub(crate) fn is_void(&self, image: &Image) -> bool {
+    ///
+    /// # Errors
+    /// `Io` when the store, which tells the latter, could not be looked at.
+    pub(crate) fn is_void(&self, image: &Image) -> Result<bool> {
         let boot = self.places.boot();
-        image.outlived(boot) && (image.is_torn(boot) || self.went_on_without(image))
+        Ok(image.outlived(boot) && (image.is_torn(boot) || self.went_on_without(image)?))
     }
 
     /// Whether the store knows of a later image, or of a commit after the close of this one. One
     /// that a reset left open may lack a commit that the store has only in its header, so there it
     /// proves nothing.
-    fn went_on_without(&self, image: &Image) -> bool {
+    fn went_on_without(&self, image: &Image) -> Result<bool> {
         let header = &image.header;
-        let Ok(Some(stored)) = Stored::open(self.places.store(), &header.name) else {
-            return false;
+        let stored = match Stored::open(self.places.store(), &header.name) {
+            Ok(Some(stored)) => stored,
+            Err(error) if error.is_unseen() => return Err(error),
+            // A store that is damaged proves nothing.
+            _ => return Ok(false),
         };
         let base = &stored.base.header;
         let later_image = base.image_generation > header.image_generation;
         let was_closed = header.state == FileState::Clean && !image.slot_damaged;
-        base.uuid == header.uuid && (later_image || was_closed && knows_more(&stored, header))
+        Ok(base.uuid == header.uuid && (later_image || was_closed && knows_more(&stored, header)))
     }
 
     /// Removes redo logs whose image is gone, or has all that they say. One that stayed could be of
@@ -322,7 +326,7 @@ impl NameSpace {
     pub(crate) fn remove_redo_logs(&self, name: &RegionName) -> Result<()> {
         let mut removed = false;
         for path in redo_paths(&self.places, name) {
-            if path.symlink_metadata().is_ok() {
+            if !is_missing(&path) {
                 self.remove_file(&path)?;
                 removed = true;
             }
@@ -335,9 +339,8 @@ impl NameSpace {
     /// process.
     pub(crate) fn remove_stale_images(&self, name: &RegionName) -> Result<()> {
         let current = current_image_path(&self.places, name);
-        let is_there = |path: &PathBuf| path.symlink_metadata().is_ok();
         for path in image_paths(&self.places, name) {
-            if path != current && is_there(&path) {
+            if path != current && !is_missing(&path) {
                 self.remove_file(&path)?;
                 self.sync_pool()?;
             }
@@ -349,7 +352,7 @@ impl NameSpace {
                 redo_path(&directory, name),
                 lock_path(&directory, name),
             ] {
-                if is_there(&path) {
+                if !is_missing(&path) {
                     self.remove_file(&path)?;
                 }
             }
@@ -366,7 +369,7 @@ impl NameSpace {
     /// of the region whose image has this identity.
     ///
     /// # Errors
-    /// `NewerFormat`, `Renamed`, `Clash`.
+    /// `NewerFormat`, `Renamed`, `Clash`; `Io` when it could not be looked at.
     pub(crate) fn check_store_of(&self, name: &RegionName, uuid: [u8; 16]) -> Result<()> {
         let store = self.places.store();
         match check_replaceable(store, name)? {
@@ -383,8 +386,8 @@ impl NameSpace {
     /// lock, and there is no image.
     ///
     /// # Errors
-    /// `NewerFormat` of a copy that a newer program wrote, which may be newer than the store.
-    /// Without a base file, one of the errors about a bad file.
+    /// `NewerFormat` of a copy that a newer program wrote, which may be newer than the store; `Io`
+    /// of one that could not be looked at. Without a base file, one of the errors about a bad file.
     pub(crate) fn rescue_that_counts(
         &self,
         name: &RegionName,
@@ -402,9 +405,16 @@ impl NameSpace {
             (Err(fault @ FileFault::Newer { .. }), _) | (Err(fault), None) => {
                 return Err(fail(fault));
             }
+            (Err(fault), Some(_)) if fault.is_unseen() => return Err(fail(fault)),
             // Whatever is wrong with it, what was committed is in the store.
             (Err(_), Some(_)) => None,
-            (Ok(rescue), Some(_)) => verify_base(&rescue, None).is_ok().then_some(rescue),
+            (Ok(rescue), Some(_)) => match verify_base(&rescue, None) {
+                Ok(()) => Some(rescue),
+                Err(error) => match source_error(error, &path) {
+                    error if error.is_unseen() => return Err(error),
+                    _ => None,
+                },
+            },
         };
         Ok(whole)
     }
@@ -423,7 +433,7 @@ impl NameSpace {
         let mut removed = false;
         // In this order: a copy that gets its name in between is found under it.
         for path in [rescue_temporary_path(store, name), rescue_path(store, name)] {
-            if path.symlink_metadata().is_ok() {
+            if !is_missing(&path) {
                 self.remove_file(&path)?;
                 removed = true;
             }

@@ -27,7 +27,7 @@ use holdfast_sys::file::private_options;
 use holdfast_sys::lock::{LockMode, try_lock};
 
 use crate::error::place::PlaceError;
-use crate::media::files::addresses_path;
+use crate::media::files::{addresses_path, is_missing};
 use crate::media::pool_kind::PoolKind;
 use crate::media::storage::{KernelStorage, Storage};
 
@@ -113,7 +113,7 @@ fn forget_addresses(
 ) -> Result<(), PlaceError> {
     let path = addresses_path(images);
     // A read-only file system refuses to remove even what is not there.
-    if path.symlink_metadata().is_err() {
+    if is_missing(&path) {
         return Ok(());
     }
     let removed = match storage.remove(&path) {

@@ -143,11 +143,14 @@ impl NameSpace {
         name: &RegionName,
         key: &OwnerKey,
     ) -> Result<Option<(Image, Opened, Access)>> {
-        let mut found = self.image(name, LockMode::Exclusive)?;
-        if let Some(image) = found.take_if(|image| self.is_void(image)) {
-            self.admit_writer(&image.header, key)?;
-            self.drop_void(image)?;
-        }
+        let found = match self.image(name, LockMode::Exclusive)? {
+            Some(image) if self.is_void(&image)? => {
+                self.admit_writer(&image.header, key)?;
+                self.drop_void(image)?;
+                None
+            }
+            found => found,
+        };
         if let Some(mut image) = found {
             let access = self.admit_writer(&image.header, key)?;
             self.wake(&mut image)?;
@@ -175,7 +178,7 @@ impl NameSpace {
     /// caller holds the name's lock.
     pub(crate) fn open_unheld(&self, name: &RegionName) -> Result<Option<(Image, Opened)>> {
         let Some(image) = self.image(name, LockMode::Exclusive)? else { return Ok(None) };
-        if self.is_void(&image) {
+        if self.is_void(&image)? {
             return self.drop_void(image).map(|()| None);
         }
         self.finish_publication(&image)?;
@@ -221,9 +224,11 @@ impl NameSpace {
     /// The region for a reader, which changes no byte of a file: its image or, without one, what
     /// the store has.
     fn open_shared(&self, name: &RegionName) -> Result<Option<(Image, Opened)>> {
-        if let Some(image) =
-            self.image(name, LockMode::Shared)?.filter(|image| !self.is_void(image))
-        {
+        let found = match self.image(name, LockMode::Shared)? {
+            Some(image) if self.is_void(&image)? => None,
+            found => found,
+        };
+        if let Some(image) = found {
             if image.is_at_rest {
                 // A load in a hole wants memory as a store does, and a descriptor for reading
                 // cannot allocate it.
@@ -273,7 +278,7 @@ impl NameSpace {
         }
         let _lock = self.lock(name, LockMode::Exclusive)?;
         match self.image(name, LockMode::Exclusive)? {
-            Some(image) if !self.is_void(&image) => self.finish_publication(&image),
+            Some(image) if !self.is_void(&image)? => self.finish_publication(&image),
             _ => Ok(()),
         }
     }

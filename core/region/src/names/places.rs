@@ -1,8 +1,10 @@
 //! The directories: home, store, keys, cache and pool.
 //!
 //! Invariants: a [`Places`] that exists was checked. Its directories exist, belong to this user,
-//! are closed to others, and the pool is no symbolic link; so no other user could have put a file
-//! there. Other users can create names in /dev/shm before us; they get us an error, never our data.
+//! are closed to others (of the home: to their writing), and the pool is no symbolic link; so no
+//! other user could have put a file there, or another directory in the place of one of these. Other
+//! users can create names in /dev/shm before us; they get us an error, never our data. Home, store,
+//! keys and pool are durable before anything is in them.
 //!
 //! A pool that is no memory keeps its files over a reboot, and a power cut leaves them in any
 //! state. What is in it is therefore of one boot, as are images on the disk: see
@@ -18,12 +20,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use holdfast_sys::file::{effective_user, is_volatile_memory};
+use holdfast_sys::file::{effective_user, is_volatile_memory, sync_directory};
+use holdfast_sys::private_group::is_private_group;
 use holdfast_sys::process::boot_id;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::place::PlaceError;
-use crate::media::files::{image_path, redo_path};
+use crate::media::files::{image_path, is_missing, redo_path};
 use crate::media::medium::Medium;
 use crate::media::pool_kind::{PoolKind, Survives};
 use crate::name::RegionName;
@@ -183,17 +186,17 @@ impl Places {
         emulation: Option<[u8; 16]>,
         adopts: bool,
     ) -> Result<Places, PlaceError> {
-        create_private(&home)?;
+        create_durably(&[&home])?;
         let home = home.canonicalize().map_err(io_error("resolve", &home))?;
-        check_directory(&home, false)?;
+        check_home(&home)?;
         let (store, keys) = (home.join("store"), home.join("keys"));
+        create_durably(&[&store, &keys])?;
         for directory in [&store, &keys] {
-            create_private(directory)?;
             check_directory(directory, true)?;
         }
         // Collecting the components drops a trailing slash, which would make lstat follow a link.
         let pool: PathBuf = pool(&home)?.components().collect();
-        create_private(&pool)?;
+        create_durably(&[&pool])?;
         check_directory(&pool, true)?;
         let found = PoolKind::of(&pool).map_err(io_error("examine", &pool))?;
         let (pool_kind, emulated) = match (found, emulation) {
@@ -412,6 +415,49 @@ fn create_private(path: &Path) -> Result<(), PlaceError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io_error("create", path))
 }
 
+/// The same of several, and makes the names of what it creates durable: a commit would be in no
+/// directory that a power cut takes away.
+fn create_durably(paths: &[&Path]) -> Result<(), PlaceError> {
+    create_durably_with(paths, &sync_directory)
+}
+
+fn create_durably_with(
+    paths: &[&Path],
+    sync: &dyn Fn(&Path) -> io::Result<()>,
+) -> Result<(), PlaceError> {
+    let mut synced: Vec<&Path> = Vec::new();
+    for path in paths {
+        let made: Vec<&Path> = path.ancestors().take_while(|path| is_missing(path)).collect();
+        create_private(path)?;
+        for directory in made.into_iter().rev() {
+            let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+            synced.push(parent.unwrap_or(Path::new(".")));
+        }
+    }
+    synced.dedup();
+    for directory in synced {
+        match sync(directory) {
+            // It may be written to and not read, so that it cannot be opened.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            done => done.map_err(io_error("make durable", directory))?,
+        }
+    }
+    Ok(())
+}
+
+/// The home may be open to others' reading, but not to their writing: who may write to it may put
+/// other directories in the place of ours.
+fn check_home(path: &Path) -> Result<(), PlaceError> {
+    check_directory(path, false)?;
+    let found = path.symlink_metadata().map_err(io_error("examine", path))?;
+    let mode = found.permissions().mode() & 0o7777;
+    // A umask of 0002 opens what is made to a group, which as a rule is the user's alone.
+    if mode & 0o002 != 0 || mode & 0o020 != 0 && !is_private_group(found.gid()) {
+        return Err(PlaceError::WritableByOthers { path: path.to_owned(), mode });
+    }
+    Ok(())
+}
+
 fn check_directory(path: &Path, private: bool) -> Result<(), PlaceError> {
     let found = path.symlink_metadata().map_err(io_error("examine", path))?;
     if found.is_symlink() {
@@ -469,6 +515,44 @@ pub(crate) fn current_image_path(places: &Places, name: &RegionName) -> PathBuf 
     let [pool, disk] = image_paths(places, name);
     // Both are there when a move was killed between its last two steps: they hold the same, and the
     // next writer removes one.
-    let on_disk_only = pool.symlink_metadata().is_err() && disk.symlink_metadata().is_ok();
+    let on_disk_only = is_missing(&pool) && !is_missing(&disk);
     if on_disk_only { disk } else { pool }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// What is made on the way to a home is durable, from the top down; what was there costs
+    /// nothing.
+    ///
+    /// Guarantee: heap/checkpoint
+    #[test]
+    fn new_directories_are_durable_from_the_top_down() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |relative: &str| directory.path().join(relative);
+        let synced = RefCell::new(Vec::new());
+        let create = |relative: &[&str]| {
+            let paths: Vec<PathBuf> = relative.iter().map(|relative| at(relative)).collect();
+            let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+            let sync = |path: &Path| {
+                synced.borrow_mut().push(path.to_owned());
+                Ok(())
+            };
+            create_durably_with(&paths, &sync).unwrap();
+            synced.take()
+        };
+        assert_eq!(create(&["a/b/c"]), [at(""), at("a"), at("a/b")]);
+        assert!(create(&["a/b/c"]).is_empty());
+        assert_eq!(create(&["a/b/d", "a/b/e"]), [at("a/b")]);
+        let with = |error: io::ErrorKind, relative: &str| {
+            create_durably_with(&[&at(relative)], &|_| Err(error.into()))
+        };
+        let failed = with(io::ErrorKind::Other, "x");
+        assert!(matches!(failed, Err(PlaceError::Io { step: "make durable", .. })), "{failed:?}");
+        // A directory that may not be read is of use all the same.
+        with(io::ErrorKind::PermissionDenied, "y").unwrap();
+    }
 }

@@ -16,6 +16,7 @@ use holdfast_sys::lock::{LockMode, try_lock};
 use crate::error::access::AccessError;
 use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::allotment::Allotment;
+use crate::media::files::is_missing;
 use crate::media::format::Header;
 use crate::media::image::{FileFault, Image, open_fault};
 use crate::name::RegionName;
@@ -158,7 +159,7 @@ impl NameSpace {
     /// How large a region is whose header in force this is. Without an image, only the journal may
     /// know how far it grew.
     fn backed_bytes_of(&self, header: &Header) -> Result<u64> {
-        if current_image_path(self.places(), &header.name).exists() {
+        if !is_missing(&current_image_path(self.places(), &header.name)) {
             return Ok(header.backed_bytes);
         }
         let stored = Stored::open(self.places().store(), &header.name)?;

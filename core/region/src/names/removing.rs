@@ -7,8 +7,8 @@ use holdfast_sys::lock::{FileLock, LockMode};
 use crate::error::remedy::FileRemedy;
 use crate::error::{RegionError, Result};
 use crate::media::files::{
-    base_path, grants_path, grants_temporary_path, journal_path, lock_path, remove_temporaries,
-    rescue_path,
+    base_path, grants_path, grants_temporary_path, is_missing, journal_path, lock_path,
+    remove_temporaries, rescue_path,
 };
 use crate::media::image::{FileFault, Image};
 use crate::name::RegionName;
@@ -114,7 +114,7 @@ impl NameSpace {
         // Grants first: a region that comes back with a restore must not find them.
         self.remove_grants(name)?;
         let half = grants_temporary_path(self.places().store(), name);
-        if half.symlink_metadata().is_ok() {
+        if !is_missing(&half) {
             self.remove_file(&half)?;
         }
         // One that stayed would be the region again.

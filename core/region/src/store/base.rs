@@ -18,15 +18,15 @@ use crate::media::sparse::{CopyError, DataSum, PAGE_BYTES, sum_and_copy};
 use crate::media::storage::{Storage, is_full};
 use crate::name::RegionName;
 
-/// Writes a checkpoint of an image, with the number that the header has, and returns its header. On
-/// failure the earlier base is in place, or, when only the directory could not be made durable, the
-/// new one. The caller has removed what earlier writers left.
+/// Writes a checkpoint of an image, with the number that the header has, and returns it. On failure
+/// the earlier base is in place, or, when only the directory could not be made durable, the new
+/// one. The caller has removed what earlier writers left.
 pub(crate) fn write_base(
     storage: &dyn Storage,
     image: &File,
     header: Header,
     store: &Path,
-) -> Result<(DataSum, Header)> {
+) -> Result<(DataSum, Image)> {
     let temporary = temporary_path(store, &header.name);
     let header = Header { state: FileState::Clean, continued: true, journal_sequence: 0, ..header }
         .for_store();
@@ -62,7 +62,7 @@ pub(crate) fn write_base(
         return Err(target_error(storage, error, &temporary, store, data_bytes));
     }
     storage.sync_directory(store).map_err(RegionError::io("make durable", store))?;
-    Ok((written, base.header))
+    Ok((written, base))
 }
 
 /// The error of a file of the store that could not be built.

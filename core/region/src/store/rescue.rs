@@ -80,10 +80,11 @@ pub(crate) fn open_rescue(store: &Path, name: &RegionName) -> Result<Image, File
     }
 }
 
-/// Refuses a copy that a newer program wrote: what is in it may be newer than the store.
+/// Refuses a copy that a newer program wrote, as what is in it may be newer than the store, and one
+/// that could not be looked at, which may be such a one.
 pub(crate) fn refuse_newer_rescue(store: &Path, name: &RegionName) -> Result<(), RegionError> {
     match open_rescue(store, name) {
-        Err(fault @ FileFault::Newer { .. }) => {
+        Err(fault) if fault.is_unseen() || matches!(fault, FileFault::Newer { .. }) => {
             let path = rescue_path(store, name);
             let remedy = FileRemedy::RestoreFile { path: path.clone() };
             Err(fault.into_error(&path, remedy))

@@ -189,13 +189,16 @@ pub(crate) fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
 }
 
 /// Refuses to replace a base file that a newer program wrote, or the journal beside one, and a base
-/// file that was renamed: it may be all that there is of another region. Whatever else is wrong
-/// with them, a new base mends it. A journal alone continues nothing. Returns the identity of the
-/// region that the base is of, if it can be read.
+/// file that was renamed: it may be all that there is of another region. So may one that could not
+/// be looked at. Whatever else is wrong with them, a new base mends it. A journal alone continues
+/// nothing. Returns the identity of the region that the base is of, if it can be read.
 pub(crate) fn check_replaceable(store: &Path, name: &RegionName) -> Result<Option<[u8; 16]>> {
     let base = match open_base(store, name) {
         Err(FileFault::Missing) => return Ok(None),
-        Err(fault @ (FileFault::Newer { .. } | FileFault::Renamed { .. })) => {
+        Err(fault)
+            if fault.is_unseen()
+                || matches!(fault, FileFault::Newer { .. } | FileFault::Renamed { .. }) =>
+        {
             let path = base_path(store, name);
             let remedy = FileRemedy::RestoreFile { path: path.clone() };
             return Err(fault.into_error(&path, remedy));
@@ -251,5 +254,36 @@ pub(crate) fn position(stored: &Stored) -> Position {
         checkpoint_count: stored.base.header.checkpoint_count,
         commits: extent.map_or(0, Extent::commits),
         is_marked: extent.is_some_and(|extent| extent.marked),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::rescue::refuse_newer_rescue;
+
+    /// A file that cannot be opened may be a newer program's or another region's: it is not
+    /// replaced.
+    ///
+    /// Guarantee: heap/old-formats
+    #[test]
+    fn file_that_cannot_be_opened_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = RegionName::parse("words").unwrap();
+        let checks = |store: &Path| {
+            [
+                check_replaceable(store, &name).map(drop),
+                refuse_newer_journal(&journal_path(store, &name)),
+                refuse_newer_rescue(store, &name),
+            ]
+        };
+        checks(directory.path()).into_iter().for_each(Result::unwrap);
+        // Nothing below a file can be opened, for root neither.
+        let store = directory.path().join("store");
+        std::fs::write(&store, "").unwrap();
+        for refused in checks(&store) {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, RegionError::Io { step: "open", .. }), "{error}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_region::{RegionError, RegionState, RegionSummary, Rescue};
 
-use crate::freeze::{Frozen, Held};
+use crate::freeze::{Frozen, Held, keep_note_ready};
 use holdfast_keeper_client::TendReport;
 
 use crate::keeper::{Keeper, KnownHeap};
@@ -38,6 +38,8 @@ impl Keeper {
             self.counters.tended(&report);
             return report;
         }
+        // The pool may have been full, or emptied, since the last round.
+        let _ = keep_note_ready(self.places().pool());
         match self.names.list() {
             Ok(heaps) => {
                 self.seen.retain(|name, _| {

@@ -98,14 +98,15 @@ impl Keeper {
         candidates.extend(databases.into_iter().filter_map(databases::candidate));
         order(&mut candidates, &self.config.first);
         // Without it no heap that a process has can be saved, but all others.
-        let stop =
-            || Frozen::stop(self.names.places().pool(), &held, self.config.guard.as_ref()).ok();
-        let frozen = if held.is_empty() { None } else { stop() };
-        report.stopped.extend(frozen.as_ref().map(Frozen::pids).unwrap_or_default());
+        let stop = || Frozen::stop(self.names.places().pool(), &held, self.config.guard.as_ref());
+        let stopped = (!held.is_empty()).then(stop);
+        let frozen = stopped.as_ref().and_then(|stopped| stopped.as_ref().ok());
+        let unstopped = stopped.as_ref().and_then(|stopped| stopped.as_ref().err());
+        report.stopped.extend(frozen.map(Frozen::pids).unwrap_or_default());
         let is_quiet = |found: &Candidate| match &found.subject {
             Subject::Heap(name) => {
                 found.holder.is_none_or(|holder| holder == us)
-                    || frozen.as_ref().is_some_and(|frozen| frozen.is_quiet(name.as_str()))
+                    || frozen.is_some_and(|frozen| frozen.is_quiet(name.as_str()))
             }
             // Its copy tells by itself whether a process went on.
             Subject::Database(_) => true,
@@ -131,7 +132,10 @@ impl Keeper {
                 report.left.push(left(why.clone()));
             }
             if !is_quiet(&heap) {
-                report.left.push(left(UnsavedReason::Running));
+                let why = unstopped.map_or(UnsavedReason::Running, |error| {
+                    UnsavedReason::Failed(format!("its programs could not be stopped: {error}"))
+                });
+                report.left.push(left(why));
                 continue;
             }
             batch.push(heap);

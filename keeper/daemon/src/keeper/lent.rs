@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
 use holdfast_region::RegionName;
+use holdfast_sys::process::ProcessId;
 
 use crate::freeze::{Frozen, Held};
 use crate::keeper::Keeper;
@@ -72,13 +73,15 @@ impl Keeper {
     }
 }
 
-/// The process that has a region, if it still is one of its user's: a number may come round again.
+/// The process that has a region, if it still is there, and its user's: a number may come round
+/// again.
 fn borrower(name: &RegionName, loan: &Loan) -> Option<Held> {
     let holder = loan.process?;
-    let found = std::fs::metadata(format!("/proc/{holder}")).ok()?;
-    (found.uid() == loan.user).then(|| Held {
+    let found = std::fs::metadata(format!("/proc/{}", holder.pid)).ok()?;
+    let is_there = ProcessId::of(holder.pid).is_ok_and(|found| found == Some(holder));
+    (found.uid() == loan.user && is_there).then(|| Held {
         name: name.to_string(),
-        holders: vec![holder],
+        holders: vec![holder.pid],
         image: FileId::of_open(&loan.image),
     })
 }
@@ -163,6 +166,22 @@ mod tests {
             serving.turn(Instant::now());
         }
         assert_eq!(serving.names.open_read(&name).unwrap().read_all().unwrap()[0], 2);
+    }
+
+    /// A process that has the number of a borrower that is gone is none: it is not stopped.
+    ///
+    /// Guarantee: keeper/stopped-programs
+    #[test]
+    fn later_process_with_a_borrowers_number_is_not_one() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut keeper = keeper(directory.path());
+        let (_borrowed, name) = lent(&mut keeper, directory.path());
+        let loan = keeper.serving.as_mut().unwrap().loans.get_mut(&name).unwrap();
+        let us = ProcessId::current().unwrap();
+        assert_eq!(loan.process, Some(us));
+        assert_eq!(borrower(&name, loan).unwrap().holders, [us.pid]);
+        loan.process = Some(ProcessId { start_ticks: us.start_ticks - 1, ..us });
+        assert_eq!(borrower(&name, loan), None);
     }
 
     /// Of an earlier attempt: a region whose borrower could not be stopped was not saved at all.

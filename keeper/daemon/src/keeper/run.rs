@@ -22,7 +22,7 @@ use crate::error::{DaemonError, Result};
 use crate::keeper::Keeper;
 use crate::keeper::status::status_of_files;
 use crate::serve::{Connection, Progress, Server};
-use crate::served::Serving;
+use crate::served::{Serving, raise_descriptor_limit};
 use crate::systemd::{given_listener, notify};
 use crate::triggers::Sources;
 use crate::triggers::power_button::{self, Button};
@@ -63,6 +63,8 @@ impl Keeper {
     /// When the socket cannot be made, or the kernel refuses to wait. What goes wrong with single
     /// heaps is counted.
     pub fn run(&mut self, sources: &Sources) -> Result<()> {
+        // In an emergency each stopped process takes one, and each copy that is replaced.
+        let _ = raise_descriptor_limit();
         let mut watched = self.watch(sources)?;
         self.serving = match &sources.serve {
             Some(policy) => Some(Serving::new(self.places(), policy.clone())?),

@@ -15,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use holdfast_region::RegionName;
+use holdfast_sys::process::ProcessId;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -55,8 +56,8 @@ pub(crate) enum AfterAnswer {
 pub(crate) struct Connection {
     pub(crate) id: u64,
     pub(crate) user: u32,
-    /// The process that connected; none if it is in a name space of its own.
-    pub(crate) process: Option<u32>,
+    /// The process that connected; none if it is in a name space of its own, or could not be seen.
+    pub(crate) process: Option<ProcessId>,
     /// The region that it has, or is about to get.
     pub(crate) region: Option<RegionName>,
     /// It had one: descriptors were sent, and are not sent again.
@@ -82,7 +83,7 @@ impl Connection {
     pub(crate) fn new(
         id: u64,
         stream: UnixStream,
-        (user, process): (u32, Option<u32>),
+        (user, process): (u32, Option<ProcessId>),
         (patience, idle): (Duration, Duration),
         closer: Closer,
         now: Instant,
@@ -316,11 +317,13 @@ impl Connection {
 }
 
 /// A stream that never waits, and who is at its other end.
-pub(crate) fn peer(stream: &UnixStream) -> io::Result<(u32, Option<u32>)> {
+pub(crate) fn peer(stream: &UnixStream) -> io::Result<(u32, Option<ProcessId>)> {
     stream.set_nonblocking(true)?;
     closer::prepare(stream)?;
     let peer = rustix::net::sockopt::socket_peercred(stream)?;
-    Ok((peer.uid.as_raw(), u32::try_from(peer.pid.as_raw_pid()).ok()))
+    let process = u32::try_from(peer.pid.as_raw_pid()).ok();
+    let process = process.and_then(|pid| ProcessId::of(pid).ok().flatten());
+    Ok((peer.uid.as_raw(), process))
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use holdfast_region::{
     RegionName,
 };
 use holdfast_sys::file::allocate;
+use holdfast_sys::process::ProcessId;
 
 use crate::served::image::sealed;
 
@@ -39,7 +40,7 @@ pub(crate) struct Loan {
     /// Whose it is; none when it hung up.
     pub(crate) connection: Option<u64>,
     /// The process that has it, as far as is known.
-    pub(crate) process: Option<u32>,
+    pub(crate) process: Option<ProcessId>,
     pub(crate) token: String,
     pub(crate) work: Option<Work>,
     /// When work that failed is tried again.
@@ -107,7 +108,7 @@ impl Loan {
     pub(crate) fn open(
         names: &NameSpace,
         (name, key, limit_bytes): (&RegionName, &OwnerKey, u64),
-        (user, connection, process): (u32, u64, Option<u32>),
+        (user, connection, process): (u32, u64, Option<ProcessId>),
         image: Option<File>,
     ) -> Result<Loan, RegionError> {
         let region = match limit_bytes {

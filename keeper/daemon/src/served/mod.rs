@@ -46,6 +46,7 @@ pub(crate) use loan::{LoanWork, Work};
 pub use own_name::SERVED_NAME_BYTES_MAX;
 #[cfg(test)]
 pub(crate) use own_name::key_name;
+pub(crate) use place::raise_descriptor_limit;
 pub use policy::{Phase, PhaseHook, Quota, ServePolicy, Served};
 pub(crate) use serving::Serving;
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use holdfast_sys::file::private_options;
 use holdfast_sys::lock::FileLock;
+use holdfast_sys::process::may_open_more;
 
 use crate::care::rescue::{Begun, Rescue, Writer};
 use crate::error::{RegionError, Result};
@@ -18,7 +19,8 @@ use crate::store::base::target_error;
 
 /// Copies whose names newer ones have taken. It takes a disk a while to free a file, and no caller
 /// has to wait for that while others are still to be saved: their room is free when this is
-/// dropped, or when a copy finds the store full.
+/// dropped, or when a copy finds the store full. Each takes a descriptor; when these run short, the
+/// next one's room is free at once.
 #[derive(Debug, Default)]
 #[must_use = "the room of the copies that were replaced is free only when this is dropped"]
 pub struct Replaced {
@@ -34,7 +36,9 @@ impl Replaced {
 
     /// Remembers the file that has this name now, if any.
     fn keep(&mut self, path: &Path) {
-        self.files.extend(private_options().read(true).open(path).ok());
+        if may_open_more() {
+            self.files.extend(private_options().read(true).open(path).ok());
+        }
     }
 }
 
@@ -128,5 +132,42 @@ impl NameSpace {
         let _ = storage.remove(path);
         let error = BuildError::Target { step, source };
         target_error(storage, error, path, self.places().store(), built.header.backed_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+
+    /// However many copies are replaced, the next ones can be made.
+    ///
+    /// Guarantee: keeper/emergency
+    #[test]
+    fn replaced_copies_leave_descriptors_to_the_next() {
+        const TEST: &str =
+            "care::rescue::naming::tests::replaced_copies_leave_descriptors_to_the_next";
+        const ROLE: &str = "HOLDFAST_REGION_TEST_WITH_FEW_DESCRIPTORS";
+        let program = std::env::current_exe().unwrap();
+        if std::env::var_os(ROLE).is_none() {
+            // The limit is that of a whole process.
+            let mut command = Command::new(program);
+            command.args([TEST, "--exact", "--nocapture"]).env(ROLE, "1");
+            let done = command.output().unwrap();
+            let told = String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success() && told.contains("1 passed"), "{told}");
+            return;
+        }
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..limit }).unwrap();
+        let mut replaced = Replaced::default();
+        (0..100).for_each(|_| replaced.keep(&program));
+        let next: Vec<io::Result<File>> = (0..4).map(|_| File::open(&program)).collect();
+        setrlimit(Resource::Nofile, limit).unwrap();
+        assert!(next.iter().all(|opened| opened.is_ok()), "{next:?}");
+        assert!(!replaced.is_empty());
     }
 }

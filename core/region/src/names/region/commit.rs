@@ -6,6 +6,7 @@
 //!   is in order. Everything else makes a base, which needs no knowledge of what came before.
 //! - From the first step of a new base until it is complete the journal counts as broken, so
 //!   nothing is appended to a journal that the new base made stale.
+//! - A commit relies on what earlier ones wrote only if base and journal still have their names.
 
 #![forbid(unsafe_code)]
 
@@ -187,6 +188,7 @@ impl Region {
         self.suspect_stores();
         self.take_stores()?;
         self.write_back_stores()?;
+        self.drop_lost_journal();
         if !self.lacks() && self.debt.is_proven() {
             return Ok(NOTHING);
         }
@@ -201,6 +203,15 @@ impl Region {
             return Ok(prepared);
         }
         self.make_base().map(Prepared::Done)
+    }
+
+    /// Where base or journal were removed or replaced since the last commit, no opener would find
+    /// what is appended, nor what was committed before: only a new base will do.
+    fn drop_lost_journal(&self) {
+        let mut slot = JournalSlot::lock(&self.journal);
+        if matches!(&*slot, JournalSlot::Ready(journal) if !journal.is_in_place()) {
+            *slot = JournalSlot::Broken;
+        }
     }
 
     /// Remembers ranges that the store lacks.
@@ -359,7 +370,7 @@ impl Region {
         self.take_stores()?;
         self.remove_leftovers()?;
         let header = next_base_header(&store, &self.image.header);
-        let (written, header) =
+        let (written, base) =
             match write_base(self.names.storage(), &self.image.file, header, &store) {
                 Ok(written) => written,
                 Err(error) => {
@@ -377,13 +388,13 @@ impl Region {
         self.session = Session::Poisoned;
         self.image
             .change_header(self.names.storage(), |image| {
-                image.checkpoint_count = header.checkpoint_count;
+                image.checkpoint_count = base.header.checkpoint_count;
                 image.journal_sequence = 0;
             })
             .map_err(RegionError::io("write the header of", &self.image.path))?;
         self.session = Session::Writer;
         let data_bytes = written.pages * PAGE_BYTES;
-        let journal = Journal::after_base(&store, &header, bound_for(data_bytes));
+        let journal = Journal::after_base(&store, &base, bound_for(data_bytes));
         *JournalSlot::lock(&self.journal) = JournalSlot::Ready(journal);
         self.debt = Debt::none(true);
         let level = Durability::Power;
@@ -446,11 +457,8 @@ fn adopt_journal(
     let durable_sequence = image.journal_sequence;
     match journal {
         Some(found) => {
-            Journal::adopt(storage, store, &image.name, found, durable_sequence, bound_bytes)
-                .ok()?
+            Journal::adopt(storage, store, &base, found, durable_sequence, bound_bytes).ok()?
         }
-        None => {
-            (durable_sequence == 0).then(|| Journal::after_base(store, &base.header, bound_bytes))
-        }
+        None => (durable_sequence == 0).then(|| Journal::after_base(store, &base, bound_bytes)),
     }
 }
