@@ -221,6 +221,7 @@ fn failure(error: SqliteError) -> Failure {
         SqliteError::Busy { .. } | SqliteError::Elsewhere { .. } => HELD,
         SqliteError::Damaged { .. }
         | SqliteError::LogMissing { .. }
+        | SqliteError::LinkedLog { .. }
         | SqliteError::LogForeign { .. }
         | SqliteError::Orphaned { .. }
         | SqliteError::NotADatabase { .. }

@@ -65,11 +65,20 @@ pub(crate) struct Connection {
     pub(crate) is_direct: bool,
     /// The pool was full: the transaction is dropped, and SQLite is yet to roll it back.
     pub(crate) is_dropped: bool,
+    /// The journal of this transaction refers to a super-journal.
+    pub(crate) names_super: bool,
+    /// SQLite may hold pages of a transaction that was not committed for those of the database: see
+    /// `stub.rs`.
+    pub(crate) is_stale: bool,
     /// How often SQLite asked whether the database was moved.
     asked: u32,
     /// How long it is to wait for what it has committed: see `pressure.rs`.
     pub(crate) owed: Owed,
 }
+
+/// Where SQLite reads in the header whether its cache is of the database as it is, and how much.
+const VERSION_AT: u64 = 24;
+const VERSION_BYTES: usize = 16;
 
 /// Every so many times SQLite's question whether the database was moved is asked of the kernel.
 const ASKED_OFTEN: u32 = 256;
@@ -118,6 +127,8 @@ impl Connection {
             pending_size: None,
             is_direct: false,
             is_dropped: false,
+            names_super: false,
+            is_stale: false,
             asked: 0,
             owed: Owed::default(),
         }
@@ -169,7 +180,10 @@ impl Connection {
 
     /// Fills `target`; false when the database ends before.
     #[inline]
-    pub(crate) fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool, Code> {
+    pub(crate) fn read(&mut self, offset: u64, target: &mut [u8]) -> Result<bool, Code> {
+        // SQLite reads again when it has given the dropped transaction up. In its exclusive mode
+        // nothing else says so where there is no journal, or nothing is synced.
+        self.is_dropped = false;
         if !self.is_hot() {
             return self.read_cold(offset, target).map_err(|error| report(&error));
         }
@@ -195,6 +209,18 @@ impl Connection {
         Ok(missing.is_empty())
     }
 
+    /// Where SQLite asks whether its cache is of the database as it is, and it may not be: changes
+    /// the answer, so that the cache is given up.
+    #[inline]
+    pub(crate) fn gives_cache_up(&mut self, offset: u64, answer: &mut [u8]) -> bool {
+        let gives_up = self.is_stale && (offset, answer.len()) == (VERSION_AT, VERSION_BYTES);
+        if gives_up {
+            self.is_stale = false;
+            answer.iter_mut().for_each(|byte| *byte = !*byte);
+        }
+        gives_up
+    }
+
     /// From the database file while nothing is in the pool in use. SQLite reads the change counter
     /// under each SHARED lock, and so comes here before it believes its cache.
     fn read_cold(&self, offset: u64, target: &mut [u8]) -> Result<bool, SqliteError> {
@@ -210,6 +236,8 @@ impl Connection {
                 &self.pool.places,
                 &self.pool.owner,
             )?;
+            // That pool is gone, and the file is without what the log has.
+            return Err(SqliteError::PoolLost { path: self.database.clone() });
         }
         self.read_base(offset, target)
     }
@@ -360,9 +388,20 @@ impl Connection {
         Ok(())
     }
 
+    /// The transaction that was prepared, if there is one, is rolled back.
+    #[inline]
+    pub(crate) fn drop_prepared(&self) {
+        let commits = self.pool.image.commits();
+        if commits.is_prepared() {
+            commits.end_prepared();
+            stub::remove(&self.pool.database);
+        }
+    }
+
     /// SQLite has committed.
     #[inline]
     pub(crate) fn commit(&mut self) -> Result<(), Code> {
+        self.names_super = false;
         if !self.in_pool || !self.is_writer {
             return Ok(());
         }
@@ -396,7 +435,6 @@ impl Connection {
     /// Drops what was not committed.
     #[inline]
     pub(crate) fn roll_back(&mut self) -> Result<(), Code> {
-        self.pending_size = None;
         self.is_dropped = false;
         while let Some(link) = self.shadows.pop() {
             self.pool.image.remove(link).map_err(|error| self.astray(error))?;
@@ -404,11 +442,8 @@ impl Connection {
         if self.is_direct {
             return self.end_direct(false);
         }
-        let commits = self.pool.image.commits();
-        if commits.is_prepared() {
-            commits.end_prepared();
-            stub::remove(&self.pool.database);
-        }
+        self.pending_size = None;
+        self.drop_prepared();
         Ok(())
     }
 
@@ -422,7 +457,7 @@ impl Connection {
         if !mode.may_have_journal() {
             return Ok(false);
         }
-        let exists = stub::has_journal(&self.database)?;
+        let exists = self.pool.has_journal(&self.database)?;
         if !exists {
             mode.note_journal(false);
         }

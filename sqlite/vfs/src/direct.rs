@@ -7,13 +7,18 @@
 //!   a transaction goes there.
 //! - What undoes a page is durable before the page is written, and goes durably, after the page is
 //!   durable: a journal that came back with a power cut would undo what is committed after it.
-//! - The journal is beside the file that it is of, under the name by which that was opened.
+//! - The journal is beside the file that it is of, under the name by which that was opened. The image
+//!   has that name: by another one nothing is read past the journal.
 //! - The image says that there may be a journal on the disk before there is one.
 //! - A direct transaction that dies leaves its journal, and `direct` in the image says that nothing
 //!   in the pool counts.
 
 #![forbid(unsafe_code)]
 
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::apply::write_stand_in;
@@ -22,6 +27,7 @@ use crate::connection::{Code, Connection, code_of_change, report};
 use crate::error::SqliteError;
 use crate::ffi;
 use crate::host;
+use crate::identity::Identity;
 use crate::image::{BLOCK_BYTES, BadLink};
 use crate::journal;
 use crate::mark::{self, Stamp};
@@ -49,6 +55,35 @@ impl Pool {
             }
         }
     }
+
+    /// Whether there is a journal beside a database, by this name, that may be one to roll back. An
+    /// error where it is beside another name, by which the transaction was made, or from which the
+    /// database was moved.
+    pub(crate) fn has_journal(&self, database: &Path) -> Result<bool, SqliteError> {
+        if !self.image.mode().may_have_journal() {
+            return Ok(false);
+        }
+        if stub::has_journal(database)? {
+            return Ok(true);
+        }
+        let other = PathBuf::from(OsString::from_vec(self.image.name()));
+        if !other.is_absolute() || other == database || !stub::has_live_journal(&other)? {
+            return Ok(false);
+        }
+        let is_of_this = match Identity::of(&other) {
+            Ok(found) => found == self.identity,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(source) => return Err(SqliteError::Io { step: "examine", path: other, source }),
+        };
+        match is_of_this {
+            true => Err(SqliteError::JournalElsewhere {
+                database: database.to_owned(),
+                journal: stub::journal_path(&other),
+            }),
+            // Another database has taken its place, whose journal this is.
+            false => Ok(false),
+        }
+    }
 }
 
 impl Connection {
@@ -62,9 +97,10 @@ impl Connection {
         if self.pool.clean_some().map_err(|error| report(&error))? > 0 {
             return Ok(());
         }
-        if self.shadows.is_empty() || self.journal.is_empty() {
-            // No journal, as the user wants it: nothing could undo what is in the file. Or no
-            // memory for a single page.
+        let has_journal = !self.journal.is_empty() && !self.journal.is_settled();
+        if self.shadows.is_empty() || !has_journal {
+            // No journal, as the user wants it: nothing could undo what is in the file. What is there
+            // may be of an earlier mode, and settled. Or no memory for a single page.
             self.roll_back()?;
             self.is_dropped = true;
             return Err(ffi::FULL);
@@ -77,6 +113,7 @@ impl Connection {
         let (image, mode) = (&pool.image, pool.image.mode());
         pool.check_database_name()?;
         pool.checkpoint()?;
+        self.note_name();
         // Known first: a journal that no process knew of would undo what is committed after it.
         mode.note_journal(true);
         image.write_back_header();
@@ -94,13 +131,22 @@ impl Connection {
 
     /// A journal that a dead process left is about to be rolled back.
     pub(crate) fn resume_direct(&mut self) -> Result<(), SqliteError> {
-        let (image, mode) = (&self.pool.image, self.pool.image.mode());
-        self.pool.checkpoint()?;
-        image.remove_if(|_, _| true).map_err(|found| self.pool.astray(found))?;
+        let pool = Arc::clone(&self.pool);
+        let (image, mode) = (&pool.image, pool.image.mode());
+        pool.checkpoint()?;
+        image.remove_if(|_, _| true).map_err(|found| pool.astray(found))?;
+        self.note_name();
         mode.begin_direct();
         image.write_back_header();
         self.is_direct = true;
         Ok(())
+    }
+
+    /// Has the image name the database as this connection does, beside whose name the journal is.
+    fn note_name(&self) {
+        // What is prepared has the name of its super-journal there. It is being rolled back.
+        self.drop_prepared();
+        self.pool.image.set_name(self.database.as_os_str().as_bytes());
     }
 
     /// Writes what this transaction has in the pool to the database file, if that is where it
@@ -116,6 +162,9 @@ impl Connection {
     /// for no disk (`PRAGMA synchronous = OFF`).
     pub(crate) fn settle_durably(&mut self) -> Result<(), Code> {
         if !self.is_direct {
+            // SQLite's own rollback after a full pool comes here, also where nothing is synced; a
+            // commit that the pool was too full for does not.
+            self.is_dropped = false;
             return Ok(());
         }
         self.settle().map_err(code_of_change)?;
@@ -164,7 +213,8 @@ impl Connection {
         self.pool.stamp(self.pool.image.log_position().base())
     }
 
-    /// The journal is settled, or (after a failed rollback) left to the next one.
+    /// The journal is settled, or (after a failed rollback) left to the next one. Without a commit it
+    /// does not fail: the lock is given back next.
     pub(crate) fn end_direct(&mut self, is_commit: bool) -> Result<(), Code> {
         if is_commit {
             if self.pool.waits_for_log() {
@@ -173,7 +223,7 @@ impl Connection {
             // A shorter size comes after SQLite has settled its journal, as the last step.
             self.settle()?;
         }
-        self.pending_size = None;
+        let pending_size = self.pending_size.take();
         let (commits, mode) = (self.pool.image.commits(), self.pool.image.mode());
         let path = stub::journal_path(&self.database);
         if self.journal.is_on_disk() && (is_commit || self.journal.is_settled()) {
@@ -187,7 +237,16 @@ impl Connection {
                 }
             }
         }
-        let size = database_size(&self.base).map_err(|error| report(&error))?;
+        let size = match database_size(&self.base) {
+            Ok(size) => size,
+            Err(error) if is_commit => return Err(report(&error)),
+            Err(error) => {
+                report(&error);
+                // What SQLite rolled back to. Without a page it would drop a journal that is left.
+                let is_left = self.journal.is_on_disk() && !self.journal.is_settled();
+                pending_size.unwrap_or_else(|| commits.size()).max(u64::from(is_left))
+            }
+        };
         let transaction = commits.newest_for_writer() + 1;
         commits.set_size(transaction, size);
         let commit = self.pool.lock_commit();

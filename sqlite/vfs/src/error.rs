@@ -117,6 +117,17 @@ pub enum SqliteError {
         /// Why it is not taken for lost.
         whereabouts: Whereabouts,
     },
+    /// The newest pages went to another pool, which is gone, while this process had the database
+    /// open.
+    #[error(
+        "{} was in use in another pool while this program had it open, and that pool is gone, or the file was put back from a \
+         backup; close it everywhere and open it again, which brings what its redo log has. Nothing was changed",
+        path.display()
+    )]
+    PoolLost {
+        /// The database.
+        path: PathBuf,
+    },
     /// The newest commits are in an image of the pool that was made for another file, which is not
     /// there any more.
     #[error(
@@ -203,6 +214,31 @@ pub enum SqliteError {
         database: PathBuf,
         /// The journal.
         journal: PathBuf,
+    },
+    /// A transaction that outgrew the pool left its journal beside another name of the database.
+    #[error(
+        "{0} has a journal, {1}, of a transaction that did not end, beside another of its names; open and read it once by that \
+         name, which rolls the journal back, or, where it was moved from there, move the journal to {0}-journal. Nothing was \
+         changed", database.display(), journal.display()
+    )]
+    JournalElsewhere {
+        /// The database, by the name by which it was opened.
+        database: PathBuf,
+        /// The journal.
+        journal: PathBuf,
+    },
+    /// The database has several names, the pool is lost, and there is no redo log beside this name.
+    #[error(
+        "{0} has hard links and was in use with its newest pages in a pool, which is not here, and in a redo log beside another \
+         of its names (there is none at {1}); open it by that name. Nothing was changed. Only if that log is lost: `holdfast \
+         sqlite recover --discard {0}` takes the file as it is",
+        database.display(), log.display()
+    )]
+    LinkedLog {
+        /// The database, by the name by which it was opened.
+        database: PathBuf,
+        /// Where its log is not.
+        log: PathBuf,
     },
     /// The database has several names, and is in use by another one of them.
     #[error(

@@ -24,7 +24,6 @@
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, TryLockError};
@@ -35,6 +34,7 @@ use holdfast_sys::file::FileId;
 use crate::apply::{Blocks, apply};
 use crate::error::{CREATE, Result, SqliteError};
 use crate::growth::Growth;
+use crate::identity::has_several_names;
 use crate::image::{BLOCK_BYTES, BadLink, Suspicion};
 use crate::locking::Held;
 use crate::log::{Contents, FIRST, Generation, Log, Logged, Version, Written, random};
@@ -643,11 +643,6 @@ impl Pool {
         self.clean_from.store(next, Relaxed);
         Ok(dropped)
     }
-}
-
-/// Whether a database has hard links: its log may be beside another of its names.
-fn has_several_names(database: &Path) -> std::io::Result<bool> {
-    Ok(database.metadata()?.nlink() > 1)
 }
 
 impl Log {

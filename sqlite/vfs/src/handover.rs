@@ -146,9 +146,7 @@ impl Pool {
             at_rest::release(&self.database, base);
             return Ok(());
         }
-        let has_journal =
-            self.image.mode().may_have_journal() && stub::has_journal(&self.database)?;
-        if has_journal || !self.lock_shared() {
+        if self.has_journal(&self.database)? || !self.lock_shared() {
             return Err(SqliteError::Busy { path: self.database.clone() });
         }
         let closed = self.close_door(id);

@@ -128,7 +128,7 @@ impl Pool {
     /// database open.
     /// Its log, which has no name any more, is returned.
     pub(crate) fn cool(&self) -> Result<Option<Log>> {
-        if self.image.mode().may_have_journal() && stub::has_journal(&self.database)? {
+        if self.has_journal(&self.database)? {
             // A journal of a transaction that outgrew the pool: a process that opens the database
             // next rolls it back.
             return Ok(None);
@@ -168,7 +168,8 @@ impl Pool {
             self.image.write_back_header();
             stub::clean_up(&self.database, &name);
         } else {
-            stub::clean_up_stale(&self.database);
+            // Before the file has its mark, a journal may be that of a process without the VFS.
+            stub::clean_up_stale(&self.database, mode.is_hot());
         }
         self.image.rebuild()?;
         self.image.write_back_header();

@@ -14,6 +14,11 @@ use std::time::UNIX_EPOCH;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity([u64; 3]);
 
+/// Whether a database has hard links: its log may be beside another of its names.
+pub(crate) fn has_several_names(database: &Path) -> io::Result<bool> {
+    Ok(database.metadata()?.nlink() > 1)
+}
+
 impl Identity {
     /// Of device, inode, and time of birth in nanoseconds.
     pub(crate) const fn new(words: [u64; 3]) -> Identity {

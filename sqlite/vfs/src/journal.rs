@@ -56,6 +56,14 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes a journal that SQLite has settled. It is empty, durably, before its name goes: should the
+/// name come back with a power cut, it undoes nothing.
+pub(crate) fn remove_settled(path: &Path) -> io::Result<()> {
+    let mut journal = Journal::default();
+    journal.open(path)?;
+    journal.discard(path)
+}
+
 impl Journal {
     /// As a new, empty one in memory.
     pub(crate) fn clear(&mut self) {

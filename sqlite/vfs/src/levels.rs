@@ -144,6 +144,7 @@ impl Connection {
                 self.roll_back()?;
                 self.pool.unlock_writer();
                 self.is_writer = false;
+                self.is_stale |= std::mem::take(&mut self.names_super);
             }
             if wanted == LOCK_NONE && self.level > LOCK_NONE {
                 self.pool.unlock_shared();

@@ -16,6 +16,7 @@ use crate::mark;
 use crate::memory;
 use crate::pragma;
 use crate::registry;
+use crate::stub;
 
 /// What SQLite holds for an open file.
 #[repr(C)]
@@ -134,7 +135,7 @@ fn journal_error(
     move |error| match error.kind() {
         std::io::ErrorKind::OutOfMemory => ffi::NOMEM,
         _ => {
-            let path = crate::stub::journal_path(&connection.database);
+            let path = stub::journal_path(&connection.database);
             report(&SqliteError::Io { step, path, source: error })
         }
     }
@@ -185,7 +186,8 @@ unsafe extern "C" fn main_read(
     with(file, |connection| {
         let is_whole = connection.read(offset as u64, target)?;
         note_mode(connection, offset, target);
-        Ok(if is_whole { ffi::OK } else { ffi::IOERR_SHORT_READ })
+        let is_answered = connection.gives_cache_up(offset as u64, target) || is_whole;
+        Ok(if is_answered { ffi::OK } else { ffi::IOERR_SHORT_READ })
     })
 }
 
@@ -349,6 +351,7 @@ unsafe extern "C" fn journal_write(
     // SAFETY: SQLite's buffer.
     let source = unsafe { source(buffer, bytes) };
     with(file, |connection| {
+        connection.names_super |= stub::ends_reference(source);
         let written = connection.journal.write(offset as u64, source);
         written.map_err(journal_error(connection, "write to")).map(|()| ffi::OK)
     })

@@ -203,7 +203,11 @@ fn take_what_is_left(path: &Path, base: &dyn Base) -> Result<Recovered> {
         match lost.recover_locked() {
             Ok(Source::Log) => return Ok(Recovered::LastFlush),
             Ok(Source::Copy) => return Ok(Recovered::Saved),
-            Err(SqliteError::LogMissing { .. } | SqliteError::LogForeign { .. }) => {}
+            Err(
+                SqliteError::LogMissing { .. }
+                | SqliteError::LinkedLog { .. }
+                | SqliteError::LogForeign { .. },
+            ) => {}
             Err(error) => return Err(error),
         }
     }

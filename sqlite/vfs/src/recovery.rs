@@ -18,7 +18,7 @@ use crate::copy::{self, Copy, Fit};
 use crate::error::{Result, SqliteError, is_forbidden};
 use crate::ffi;
 use crate::host;
-use crate::identity::Identity;
+use crate::identity::{Identity, has_several_names};
 use crate::log::{Contents, Generation, Log, log_path};
 use crate::mark::{self, Mark, Stamp};
 
@@ -134,8 +134,13 @@ impl Lost<'_> {
             log => log,
         };
         let log = log.map_err(SqliteError::io("open", &path))?;
-        let missing =
-            || SqliteError::LogMissing { database: self.database.to_owned(), log: path.clone() };
+        let missing = || {
+            let (database, log) = (self.database.to_owned(), path.clone());
+            match has_several_names(self.database) {
+                Ok(true) => SqliteError::LinkedLog { database, log },
+                _ => SqliteError::LogMissing { database, log },
+            }
+        };
         let mut log = log.ok_or_else(missing)?;
         if log.is_newer().map_err(SqliteError::io("read", &path))? {
             return Err(SqliteError::Newer {
@@ -330,6 +335,32 @@ mod tests {
         fn unlock(&self) -> Result<()> {
             Ok(())
         }
+    }
+
+    /// By another name of a database whose pool is lost there is no log: nothing is dropped, and the
+    /// error does not call it a copy.
+    ///
+    /// Guarantee: sqlite/hard-links
+    #[test]
+    fn other_name_of_a_lost_pool_is_told_of_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = hot(folder.path(), 3);
+        let (database, other) = (pool.database.clone(), folder.path().join("other"));
+        commit(&pool, &[(1, 2)], 3).unwrap();
+        pool.flush_and_tidy().unwrap();
+        std::fs::hard_link(&database, &other).unwrap();
+        lose(pool);
+        let copies = Databases::of(&places(folder.path())).copies();
+        let recovered = |database: &Path| {
+            let base = OwnFile::open(database).unwrap();
+            let (identity, mark) = (Identity::of(database).unwrap(), read_mark(&base).unwrap().0);
+            let mark = mark.unwrap();
+            Lost { base: &base, database, identity, mark, copies: &copies }.recover_locked()
+        };
+        let refused = recovered(&other);
+        assert!(matches!(refused, Err(SqliteError::LinkedLog { .. })), "{refused:?}");
+        assert_eq!(recovered(&database).unwrap(), Source::Log);
+        assert_eq!(std::fs::read(&other).unwrap(), [first_page(), page(2), page(1)].concat());
     }
 
     /// Takes over a copy on a machine that goes in each step of it, with all, none, or only the

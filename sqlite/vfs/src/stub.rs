@@ -5,17 +5,24 @@
 //! part, a database that is prepared leaves a stub beside it, by the name of its journal, which
 //! refers to the super-journal in SQLite's format. It begins with a zero, so no process takes it
 //! for a journal to roll back; and while it is there no process deletes the super-journal.
+//!
+//! Where the commit fails before that, SQLite may delete the super-journal when it has rolled the
+//! other databases back, and takes that for the commit of this one: it leaves its cache as it is.
+//! What is written is dropped when the lock is given back; the cache is given up when SQLite asks
+//! whether it is of the database as it is. In SQLite's exclusive mode no lock is given back: there
+//! the next commit of this database takes along what it wrote.
 
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Result, SqliteError};
+use crate::journal;
 
 const MAGIC: &[u8; 16] = b"\0holdfast stub\0\0";
 const SECTOR_BYTES: usize = 512;
@@ -23,6 +30,14 @@ const SECTOR_BYTES: usize = 512;
 const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 const LOCK_PAGE: [u8; 4] = [0; 4];
 const SUPER_BYTES_MAX: u64 = 1 << 20;
+/// No stub is as long.
+const BYTES_MAX: u64 = 16 << 10;
+
+/// Whether SQLite writes with these bytes the end of a reference to a super-journal.
+#[inline]
+pub(crate) fn ends_reference(bytes: &[u8]) -> bool {
+    bytes == JOURNAL_MAGIC
+}
 
 /// The journal that SQLite would have for a database.
 pub(crate) fn journal_path(database: &Path) -> PathBuf {
@@ -37,6 +52,17 @@ pub(crate) fn has_journal(database: &Path) -> Result<bool> {
     let path = journal_path(database);
     let found = path.try_exists();
     found.map_err(SqliteError::io("examine", &path))
+}
+
+/// Whether there is a journal beside a database that was not settled. One that cannot be read may
+/// be such a one.
+pub(crate) fn has_live_journal(database: &Path) -> Result<bool> {
+    if !has_journal(database)? {
+        return Ok(false);
+    }
+    let mut first = [0];
+    let read = File::open(journal_path(database)).and_then(|mut file| file.read(&mut first));
+    Ok(read.map_or(true, |bytes| bytes == 1 && first != [0]))
 }
 
 /// Writes the stub.
@@ -72,16 +98,29 @@ pub(crate) fn remove(database: &Path) {
 }
 
 /// Cleans up after a stub that is left though no transaction is prepared: its process died just
-/// before it was, or after.
-pub(crate) fn clean_up_stale(database: &Path) {
-    let Ok(bytes) = std::fs::read(journal_path(database)) else { return };
+/// before it was, or after. So it does after a journal that was settled, whose process died before it
+/// was removed: `are_ours` says that no journal there is of a process without the VFS.
+pub(crate) fn clean_up_stale(database: &Path, are_ours: bool) {
+    let path = journal_path(database);
+    let mut bytes = Vec::new();
+    // One that is no stub may be of any length.
+    let read = File::open(&path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes));
+    if read.is_err() {
+        return;
+    }
     let start = SECTOR_BYTES + LOCK_PAGE.len();
     let end = bytes.len().saturating_sub(8 + JOURNAL_MAGIC.len());
     if bytes.is_empty() {
         // It died before it wrote the stub's first byte.
-        let _ = std::fs::remove_file(journal_path(database));
+        let _ = std::fs::remove_file(path);
     } else if bytes.starts_with(MAGIC) {
         clean_up(database, bytes.get(start..end).unwrap_or_default());
+    } else if are_ours
+        && bytes.starts_with(&[0])
+        && path.symlink_metadata().is_ok_and(|found| found.is_file())
+    {
+        // SQLite has settled it, so no process rolls it back, and it is in the way of the file.
+        let _ = journal::remove_settled(&path);
     }
 }
 
@@ -120,6 +159,8 @@ pub(crate) fn clean_up(database: &Path, super_journal: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::{OwnFile, read_mark};
+    use crate::testing::{attached, hot};
 
     /// A super journal stays as long as a journal refers to it.
     ///
@@ -150,6 +191,44 @@ mod tests {
         let beneath_a_file = [journal_path(&one).as_os_str().as_bytes(), b"/mj"].concat();
         write(&one, name_bytes).unwrap();
         assert!(!is_committed(&beneath_a_file), "one that cannot be looked at counts as gone");
+    }
+
+    /// Before the file has its mark, a journal that begins with zeros may be in the making, by a
+    /// process without the VFS.
+    ///
+    /// Guarantee: sqlite/outgrown-pool
+    #[test]
+    fn journal_of_others_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("db");
+        std::fs::write(journal_path(&database), [0; 600]).unwrap();
+        assert!(has_journal(&database).unwrap() && !has_live_journal(&database).unwrap());
+        clean_up_stale(&database, false);
+        assert!(has_journal(&database).unwrap());
+        clean_up_stale(&database, true);
+        assert!(!has_journal(&database).unwrap());
+    }
+
+    /// A process dies between SQLite's settling of a journal and its removal: the journal is not held
+    /// for one to roll back, which would keep the database in the pool; one that is to be rolled back
+    /// stays, and the database.
+    ///
+    /// Guarantee: sqlite/outgrown-pool
+    #[test]
+    fn settled_journal_of_a_dead_process_is_removed() {
+        for (journal, stays) in [(vec![], false), (vec![0_u8; 600], false), (vec![0xd9; 600], true)]
+        {
+            let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+            let pool = hot(folder.path(), 3);
+            let (database, path) = (pool.database.clone(), journal_path(&pool.database));
+            pool.image.mode().note_journal(true);
+            std::fs::write(&path, &journal).unwrap();
+            drop(pool);
+            drop(attached(folder.path()).detach().unwrap());
+            let is_marked = read_mark(&OwnFile::open(&database).unwrap()).unwrap().0.is_some();
+            let first = journal.first();
+            assert_eq!((path.exists(), is_marked), (stays, stays), "first byte {first:?}");
+        }
     }
 
     #[test]

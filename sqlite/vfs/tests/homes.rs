@@ -332,6 +332,34 @@ fn who_had_it_open_sees_that_it_went_to_another_pool() {
     assert!(ground.rows_at_home() >= told);
 }
 
+/// The same where that pool is gone: nothing is read past what the log has, which the next opening
+/// brings.
+///
+/// Guarantee: sqlite/lost-pool
+/// Guarantee: sqlite/other-homes
+#[test]
+fn who_had_it_open_sees_that_the_other_pool_is_gone() {
+    const TEST: &str = "who_had_it_open_sees_that_the_other_pool_is_gone";
+    if let Some((role, folder)) = role() {
+        return play(&role, &folder);
+    }
+    let ground = Ground::new(TEST);
+    let other = open(&ground.database(), "");
+    other.execute_batch("CREATE TABLE t (a); PRAGMA holdfast_release").unwrap();
+    assert_eq!(number(&other, COUNT), 0);
+    let mut writer = ground.start("write level=power", &ground.home());
+    let first = writer.first("told: ");
+    let told = writer.kill("told: ").unwrap_or(first);
+    std::fs::remove_dir_all(ground.pool()).unwrap();
+    let read = other.query_row(COUNT, [], |row| row.get::<_, i64>(0));
+    assert!(read.is_err(), "it reads what was before: {read:?}");
+    assert!(other.execute("INSERT INTO t VALUES (2)", []).is_err());
+    drop(other);
+    let connection = open(&ground.database(), "");
+    assert!(number(&connection, COUNT) >= told);
+    assert_sound(&connection);
+}
+
 /// It was removed: where it was is here, and it is not. Then what the log has is taken, from any
 /// home.
 ///

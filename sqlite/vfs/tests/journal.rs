@@ -9,7 +9,9 @@ mod common;
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 use common::{assert_sound, number, open, open_plain, scratch};
 use rusqlite::{Connection, ErrorCode, ffi};
@@ -23,9 +25,13 @@ const ROWS: &str = "SELECT count(*) FROM t";
 type Unlink = unsafe extern "C" fn(*const c_char) -> c_int;
 type OpenFolder = unsafe extern "C" fn(*const c_char, *mut c_int) -> c_int;
 type SyncFile = unsafe extern "C" fn(*mut ffi::sqlite3_file, c_int) -> c_int;
+type SizeOfFile = unsafe extern "C" fn(*mut ffi::sqlite3_file, *mut ffi::sqlite3_int64) -> c_int;
 
 static OPEN_FOLDER: OnceLock<OpenFolder> = OnceLock::new();
 static SYNC_FILE: OnceLock<SyncFile> = OnceLock::new();
+static SIZE_OF_FILE: OnceLock<SizeOfFile> = OnceLock::new();
+/// Whether the disk tells no size.
+static HIDES_SIZE: AtomicBool = AtomicBool::new(false);
 /// What SQLite's unix VFS did, and to which file; a database that was synced is not named.
 static STEPS: Mutex<Vec<(&str, PathBuf)>> = Mutex::new(Vec::new());
 
@@ -80,9 +86,21 @@ fn watch() {
     });
 }
 
-/// Has the database file of a connection tell when it is synced. That file, of SQLite's unix VFS,
-/// is behind the one of ours, which has two pointers.
-fn watch_syncs(connection: &Connection) {
+unsafe extern "C" fn size_of_file(
+    file: *mut ffi::sqlite3_file,
+    size: *mut ffi::sqlite3_int64,
+) -> c_int {
+    if HIDES_SIZE.load(SeqCst) {
+        return ffi::SQLITE_IOERR_FSTAT;
+    }
+    let size_of = *SIZE_OF_FILE.get().unwrap();
+    // SAFETY: as it was called; the file is one of SQLite's unix VFS.
+    unsafe { size_of(file, size) }
+}
+
+/// Changes the methods of the database file of a connection. That file, of SQLite's unix VFS, is
+/// behind the one of ours, which has two pointers.
+fn change_methods(connection: &Connection, change: impl FnOnce(&mut ffi::sqlite3_io_methods)) {
     const BELOW: usize = 16;
     let mut file: *mut ffi::sqlite3_file = std::ptr::null_mut();
     // SAFETY: the files of an open database. The new methods have the types of the old ones, and
@@ -94,10 +112,17 @@ fn watch_syncs(connection: &Connection) {
         assert_eq!(code, ffi::SQLITE_OK);
         let below = file.byte_add(BELOW);
         let mut methods = *(*below).pMethods;
-        SYNC_FILE.set(methods.xSync.unwrap()).unwrap();
-        methods.xSync = Some(sync_file);
+        change(&mut methods);
         (*below).pMethods = Box::leak(Box::new(methods));
     }
+}
+
+/// Has the database file of a connection tell when it is synced.
+fn watch_syncs(connection: &Connection) {
+    change_methods(connection, |methods| {
+        SYNC_FILE.set(methods.xSync.unwrap()).unwrap();
+        methods.xSync = Some(sync_file);
+    });
 }
 
 /// What was done to a file, and to any database, since this was asked last.
@@ -208,4 +233,44 @@ fn replaced_database_gets_no_journal_beside_it() {
     connection.execute_batch(&format!("BEGIN; {FILL}; COMMIT")).unwrap();
     assert_eq!(number(&connection, ROWS), 1500);
     assert_sound(&connection);
+}
+
+/// The disk fails while an outgrown transaction is rolled back: the lock is given back all the same,
+/// and the next connection rolls back what is left.
+///
+/// Guarantee: sqlite/disk-errors
+/// Guarantee: sqlite/outgrown-pool
+#[test]
+fn failed_rollback_gives_the_lock_back() {
+    watch();
+    let folder = scratch();
+    let path = folder.path().join("db");
+    let connection = open(&path, "pool_limit=1048576");
+    connection.execute_batch(&format!("PRAGMA cache_size=20; {TABLE}")).unwrap();
+    let other = open(&path, "");
+    other.busy_timeout(Duration::from_millis(100)).unwrap();
+    assert_eq!(number(&other, ROWS), 0);
+    change_methods(&connection, |methods| {
+        SIZE_OF_FILE.set(methods.xFileSize.unwrap()).unwrap();
+        methods.xFileSize = Some(size_of_file);
+    });
+    connection.execute_batch(&format!("BEGIN; {FILL}")).unwrap();
+    let journal = path.with_file_name("db-journal");
+    assert!(journal.exists(), "it did not outgrow the pool");
+    HIDES_SIZE.store(true, SeqCst);
+    // SQLite may call it done, and leave it to whoever comes next.
+    let _ = connection.execute_batch("ROLLBACK");
+    HIDES_SIZE.store(false, SeqCst);
+    assert!(journal.exists(), "the rollback did not fail");
+    assert_eq!(number(&other, ROWS), 0);
+    assert!(!journal.exists());
+    for (rows, connection) in [&other, &connection].into_iter().enumerate() {
+        connection.execute_batch("INSERT INTO t (b) VALUES (1)").unwrap();
+        assert_eq!(number(connection, ROWS), rows as i64 + 1);
+        assert_sound(connection);
+    }
+    drop((connection, other));
+    let plain = open_plain(&path);
+    assert_eq!(number(&plain, ROWS), 2);
+    assert_sound(&plain);
 }

@@ -7,6 +7,7 @@ mod common;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic};
 
@@ -42,6 +43,56 @@ fn two_names_in_use_share_one_log() {
     assert_eq!(statistic(&connection, "hot"), 1);
     drop(connection);
     for name in &names {
+        let plain = open_plain(name);
+        assert_eq!(number(&plain, "SELECT a FROM t"), 2);
+        assert_sound(&plain);
+    }
+}
+
+/// A process dies in a transaction that outgrew the pool: by another name of the database nothing is
+/// read past the journal, nor does the database leave the pool; by its own the journal is rolled back.
+///
+/// Guarantee: sqlite/hard-links
+#[test]
+fn journal_beside_another_name_is_not_passed_over() {
+    const TEST: &str = "journal_beside_another_name_is_not_passed_over";
+    if let Some((_, folder)) = role() {
+        let connection = open(&folder.join("one"), "pool_limit=1048576");
+        connection
+            .execute_batch(
+                "PRAGMA cache_size=20; BEGIN; UPDATE t SET a = 99; \
+                 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
+                 INSERT INTO u SELECT randomblob(3000) FROM n",
+            )
+            .unwrap();
+        println!("\ntold: 1");
+        std::thread::sleep(Duration::from_secs(600));
+        return;
+    }
+    let folder = scratch();
+    let [one, two, journal] = ["one", "two", "one-journal"].map(|name| folder.path().join(name));
+    open(&one, "")
+        .execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1); CREATE TABLE u (a)")
+        .unwrap();
+    std::fs::hard_link(&one, &two).unwrap();
+    let mut player = Player::start(TEST, "writer", folder.path());
+    player.first("told: ");
+    player.kill("told: ");
+    assert!(journal.exists(), "it did not outgrow the pool");
+    for sql in ["SELECT a FROM t", "PRAGMA holdfast_release"] {
+        let connection = open(&two, "");
+        let refused = connection.query_row(sql, [], |_| Ok(())).unwrap_err();
+        let is_told = refused.to_string().contains("one-journal");
+        assert!(is_told || sql.starts_with("SELECT"), "{sql}: {refused}");
+    }
+    let connection = open(&one, "");
+    assert_eq!(number(&connection, "SELECT a FROM t"), 1);
+    assert_eq!(number(&connection, "SELECT count(*) FROM u"), 0);
+    assert_sound(&connection);
+    connection.execute_batch("UPDATE t SET a = 2").unwrap();
+    drop(connection);
+    assert!(!journal.exists());
+    for name in [&one, &two] {
         let plain = open_plain(name);
         assert_eq!(number(&plain, "SELECT a FROM t"), 2);
         assert_sound(&plain);

@@ -202,6 +202,38 @@ fn attached_commit_stands_in_all_without_one_log() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 4, "something is left");
 }
 
+/// Nothing of a commit over attached databases that failed is read afterwards, also where the commit
+/// of another connection looks the same to SQLite's cache.
+///
+/// Guarantee: sqlite/attached
+/// Guarantee: sqlite/same-results
+#[test]
+fn failed_attached_commit_leaves_no_page_in_the_cache() {
+    let folder = scratch();
+    let [one, two, aside] = ["one", "two", "aside"].map(|name| folder.path().join(name));
+    let connection = open(&one, "");
+    let second = format!("file:{}?vfs=holdfast&level=power", two.display());
+    connection.execute("ATTACH ? AS two", [second]).unwrap();
+    connection.execute_batch("CREATE TABLE t (a); CREATE TABLE two.u (a)").unwrap();
+    let other = open(&two, "");
+    let both = "BEGIN; INSERT INTO t VALUES (1); INSERT INTO u VALUES (1); COMMIT";
+    // The second database cannot be prepared.
+    std::fs::rename(&two, &aside).unwrap();
+    assert!(connection.execute_batch(both).is_err());
+    let _ = connection.execute_batch("ROLLBACK");
+    std::fs::rename(&aside, &two).unwrap();
+    other.execute_batch("INSERT INTO u VALUES (2)").unwrap();
+    assert_eq!(number(&connection, "SELECT a FROM u"), 2);
+    assert_eq!(number(&connection, "SELECT count(*) FROM t"), 0);
+    connection.execute_batch(both).unwrap();
+    for (table, sum) in [("t", 1), ("u", 3)] {
+        assert_eq!(number(&connection, &format!("SELECT sum(a) FROM {table}")), sum);
+    }
+    assert_sound(&connection);
+    drop((connection, other));
+    assert_eq!(number(&open_plain(&two), "SELECT sum(a) FROM u"), 3);
+}
+
 /// From 128 KiB on a file is a little longer than its pages, which no program notices: not SQLite
 /// without the VFS, nor one that makes it shorter.
 ///
@@ -385,6 +417,47 @@ fn full_pool_without_journal_is_an_error() {
     assert_sound(&connection);
     drop(connection);
     assert_eq!(number(&open_plain(&path), "SELECT count(*) FROM t"), 2);
+}
+
+/// In SQLite's exclusive mode no lock is given back after a full pool: the next transaction is whole
+/// all the same. A journal that is settled, of the mode before, counts for none.
+///
+/// Guarantee: sqlite/outgrown-pool
+#[test]
+fn full_pool_in_exclusive_mode_costs_one_transaction() {
+    for (mode, synchronous, before) in [
+        ("OFF", "FULL", "OFF"),
+        ("OFF", "OFF", "OFF"),
+        ("MEMORY", "FULL", "MEMORY"),
+        ("MEMORY", "OFF", "MEMORY"),
+        ("OFF", "FULL", "DELETE"),
+        ("MEMORY", "FULL", "DELETE"),
+        ("MEMORY", "FULL", "PERSIST"),
+    ] {
+        let what = format!("{before}, {mode}, synchronous={synchronous}");
+        let folder = scratch();
+        let path = folder.path().join("db");
+        let connection = open(&path, "pool_limit=1048576");
+        connection
+            .execute_batch(&format!(
+                "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode={before}; \
+                 PRAGMA synchronous={synchronous}; PRAGMA cache_size=20; \
+                 CREATE TABLE t (a INTEGER PRIMARY KEY, b); INSERT INTO t (b) VALUES (0); \
+                 PRAGMA journal_mode={mode}"
+            ))
+            .unwrap();
+        let refused = connection.execute(FILL, []).unwrap_err();
+        let code = refused.sqlite_error_code();
+        assert_eq!(code, Some(rusqlite::ErrorCode::DiskFull), "{what}: {refused}");
+        assert_eq!(number(&connection, "SELECT count(*) FROM t"), 1, "{what}");
+        connection.execute("INSERT INTO t (b) VALUES (1)", []).unwrap();
+        assert_eq!(number(&connection, "SELECT count(*) FROM t"), 2, "{what}");
+        assert_sound(&connection);
+        drop(connection);
+        let plain = open_plain(&path);
+        assert_eq!(number(&plain, "SELECT count(*) FROM t"), 2, "{what}");
+        assert_sound(&plain);
+    }
 }
 
 /// Guarantee: sqlite/processes-share

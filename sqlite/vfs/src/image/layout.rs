@@ -3,7 +3,8 @@
 //! ```text
 //! 0       header, one block; from 1024 on the path of the database
 //! 4096    entries of processes: 128 of 64 bytes
-//! 12288   name of the super-journal of a prepared transaction, one block
+//! 12288   name of the super-journal of a prepared transaction, or of the database beside which the
+//!         journal of a transaction is that outgrew the pool, one block
 //! 16384   buckets: 4 bytes for each slot
 //! …       slots: 16 bytes each
 //! …       pages: one block for each slot

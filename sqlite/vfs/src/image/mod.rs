@@ -316,7 +316,8 @@ impl Image {
         }
     }
 
-    /// The name of the super-journal.
+    /// The name of the super-journal, where a transaction is prepared; where a journal may be on the
+    /// disk, that of its database.
     pub(crate) fn name(&self) -> Vec<u8> {
         let bytes = self.header().name_bytes().min(NAME_BYTES_MAX);
         let mut name = vec![0; bytes];
@@ -325,7 +326,7 @@ impl Image {
         name
     }
 
-    /// Stores the name of the super-journal; false when it is too long.
+    /// Stores such a name; false when it is too long.
     pub(crate) fn set_name(&self, name: &[u8]) -> bool {
         if name.len() > NAME_BYTES_MAX {
             return false;
