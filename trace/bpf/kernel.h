@@ -43,7 +43,7 @@ enum { S_ANON_INODE = 1 << 19 };
 enum { ERESTARTSYS = 512, ERESTARTNOINTR = 513, ERESTARTNOHAND = 514, ERESTART_RESTARTBLOCK = 516 };
 #define SA_RESTART 0x10000000ul
 enum { NR_EXECVE = 59, NR_RESTART_SYSCALL_64 = 219, NR_RESTART_SYSCALL_32 = 0 };
-enum { SIGNAL_GROUP_EXIT = 4, SIGKILL = 9 };
+enum { SIGNAL_GROUP_EXIT = 4, SIGKILL = 9, SIGSYS = 31 };
 
 /* asm/mman.h */
 enum { MAP_ANONYMOUS = 0x20 };
@@ -118,7 +118,12 @@ struct sigpending {
 
 struct task_struct;
 
+typedef struct {
+	int counter;
+} FROM_KERNEL atomic_t;
+
 struct signal_struct {
+	atomic_t live;
 	unsigned int flags;
 	int group_exit_code;
 	struct task_struct *group_exec_task;
@@ -133,6 +138,10 @@ struct k_sigaction {
 	struct sigaction sa;
 } FROM_KERNEL;
 
+struct sighand_struct {
+	struct k_sigaction action[64];
+} FROM_KERNEL;
+
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state, flags;
@@ -142,6 +151,7 @@ struct task_struct {
 	char comm[16];
 	struct files_struct *files;
 	struct signal_struct *signal;
+	struct sighand_struct *sighand;
 	struct sigpending pending;
 	struct pid *thread_pid;
 	struct task_struct *group_leader, *real_parent;

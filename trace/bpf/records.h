@@ -17,7 +17,8 @@ struct state {
 	__u64 total_off_ns, total_queue_ns;
 	__u64 again_ip, again_sp; /* where a call that is to begin again was made; 0 when there is none */
 	__u32 again_number;
-	__u32 done;
+	__u32 done; /* 0 while it is traced, then as `enum done` */
+	__u64 end_ns; /* when the trace ended for it; 0 before */
 	__u32 process, thread;
 	__u32 number;
 	__u8 abi, object, flags, off_part;
@@ -27,6 +28,9 @@ struct state {
 	__u32 held_calls; /* how many of these count; HELD_CLOSED: none any more */
 	struct call held[HELD];
 };
+
+/* FROZEN: nothing changes it any more, and what is known is not told yet. TOLD: it is. */
+enum done { FROZEN = 1, TOLD };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -38,7 +42,7 @@ struct {
 #define OPERATIONS 256
 
 struct operations {
-	__u32 count[OPERATIONS];
+	__u64 count[OPERATIONS];
 };
 
 struct {
@@ -69,6 +73,12 @@ struct {
 	__type(key, __u64);
 	__type(value, __u8);
 } groups SEC(".maps");
+
+/* Two CPUs read the clock, and one may be behind the other by a little. */
+static __always_inline __u64 between(__u64 since_ns, __u64 now_ns)
+{
+	return now_ns > since_ns ? now_ns - since_ns : 0;
+}
 
 static __always_inline struct state *state_of(struct task_struct *task)
 {
@@ -139,7 +149,7 @@ static __always_inline void fill(struct call *call, struct state *state, struct 
 	call->process = state->process;
 	call->thread = state->thread;
 	call->start_ns = state->start_ns;
-	call->wall_ns = now - state->start_ns;
+	call->wall_ns = between(state->start_ns, now);
 	call->result = result;
 	copy_arguments(call->arguments, regs, state->abi);
 }

@@ -71,6 +71,23 @@ static __always_inline int is_dying(struct task_struct *task)
 	return BPF_CORE_READ(task, signal, flags) & SIGNAL_GROUP_EXIT || task->pending.signal.sig[0] & (1ul << (SIGKILL - 1));
 }
 
+/* A filter of seccomp answers calls before their entry is told of: their time is not known. */
+static __always_inline void enter_unseen(struct state *state, struct task_struct *task, struct pt_regs *regs, __u64 now)
+{
+	state->abi = task->thread_info.status & TS_COMPAT ? ABI_I386 : ABI_X86_64;
+	state->number = regs->orig_ax;
+	state->flags = CALL_HAS_ALL_ARGUMENTS;
+	state->object = OBJECT_NONE;
+	state->start_ns = now;
+}
+
+/* A filter that kills sends SIGSYS, which no handler takes, and has the number of the call for an answer. */
+static __always_inline int is_killed_by_filter(struct task_struct *task, struct pt_regs *regs, __s64 result)
+{
+	return result == (__s64)regs->orig_ax && task->pending.signal.sig[0] & (1ul << (SIGSYS - 1)) &&
+	       !BPF_CORE_READ(task, sighand, action[SIGSYS - 1].sa.sa_handler);
+}
+
 SEC("tp_btf/sys_exit")
 int on_exit(__u64 *ctx)
 {
@@ -85,17 +102,13 @@ int on_exit(__u64 *ctx)
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (!state->start_ns) {
-		/* A seccomp filter answers calls before their entry is told of: their time is not known. */
 		__u8 seen = !state->returns_unseen && !state->silent;
-		__u32 number = regs->orig_ax;
 		state->returns_unseen = 0;
 		if (!seen)
 			return 0;
-		state->abi = task->thread_info.status & TS_COMPAT ? ABI_I386 : ABI_X86_64;
-		state->number = number;
-		state->flags = CALL_HAS_ALL_ARGUMENTS;
-		state->object = OBJECT_NONE;
-		state->start_ns = now;
+		enter_unseen(state, task, regs, now);
+		if (is_killed_by_filter(task, regs, result))
+			state->flags |= CALL_UNFINISHED;
 	}
 	flags = state->flags;
 	if (result <= -ERESTARTSYS && result >= -ERESTART_RESTARTBLOCK) {
@@ -120,16 +133,21 @@ static __always_inline void leave(struct state *state, __u8 part, __u64 now)
 /* Counts the time off the CPU up to now. */
 static __always_inline void account(struct state *state, __u64 now)
 {
-	__u64 woken = state->off_part == PART_QUEUE ? state->off_ns : state->wake_ns ?: now;
-	__u64 blocked = woken - state->off_ns, queued = now - woken;
+	__u64 off = state->off_ns;
+	__u64 woken = state->off_part == PART_QUEUE ? off : state->wake_ns ?: now;
+	__u64 blocked, queued;
 
+	if (woken > now)
+		woken = now;
+	blocked = between(off, woken);
+	queued = between(off + blocked, now);
 	if (state->start_ns) {
 		if (state->off_part < PARTS)
 			state->parts_ns[state->off_part & 3] += blocked;
 		state->parts_ns[PART_QUEUE] += queued;
 		state->flags |= CALL_HAS_PARTS;
 	}
-	state->total_off_ns += now - state->off_ns;
+	state->total_off_ns += between(off, now);
 	state->total_queue_ns += queued;
 	state->off_ns = 0;
 }
@@ -151,12 +169,12 @@ int on_switch(__u64 *ctx)
 	__u32 why = ctx[3];
 	struct state *state = state_of(former);
 
-	if (state) {
+	if (state && !state->done) {
 		leave(state, preempted ? PART_QUEUE : part_of(former, why), bpf_ktime_get_ns());
 		flush_held(state);
 	}
 	state = state_of(next);
-	if (state && state->off_ns)
+	if (state && !state->done && state->off_ns)
 		account(state, bpf_ktime_get_ns());
 	return 0;
 }
@@ -165,7 +183,7 @@ static __always_inline int woken(struct task_struct *task)
 {
 	struct state *state = state_of(task);
 
-	if (state && state->off_ns && !state->wake_ns)
+	if (state && !state->done && state->off_ns && !state->wake_ns)
 		state->wake_ns = bpf_ktime_get_ns();
 	return 0;
 }
@@ -285,7 +303,7 @@ struct counted {
 
 static long send_operation(__u64 opcode, struct counted *counted)
 {
-	__u32 count = counted->operations->count[opcode & (OPERATIONS - 1)];
+	__u64 count = counted->operations->count[opcode & (OPERATIONS - 1)];
 	struct thread *record;
 
 	if (!count)
@@ -293,7 +311,7 @@ static long send_operation(__u64 opcode, struct counted *counted)
 	record = reserve_thread(counted->state, KIND_IO_URING, counted->now);
 	if (record) {
 		record->opcode = opcode;
-		record->other = count;
+		record->cpu_ns = count;
 		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	}
 	return 0;
@@ -307,14 +325,16 @@ static __always_inline void send_operations(struct task_struct *task, struct sta
 		bpf_loop(OPERATIONS, send_operation, &counted, 0);
 }
 
-/* All that is to be said of a thread that ends, or of one that is let go. */
-static __always_inline void send_rest(struct task_struct *task, struct state *state, __u64 now, __u8 kind)
+/* All that is to be said of a thread that ends, or of one that is let go; whether it was not said before. The end of the trace and that
+ * of the thread may come together. */
+static __always_inline int send_rest(struct task_struct *task, struct state *state, __u64 now, __u8 kind)
 {
 	struct thread *record;
 
-	/* The end of the trace and that of the thread may come together. */
-	if (__sync_val_compare_and_swap(&state->done, 0, 1))
-		return;
+	if (__sync_lock_test_and_set(&state->done, TOLD) == TOLD)
+		return 0;
+	/* It may have gone on since it was frozen. */
+	now = state->end_ns ?: now;
 	close_held(state);
 	if (state->off_ns)
 		account(state, now);
@@ -324,14 +344,15 @@ static __always_inline void send_rest(struct task_struct *task, struct state *st
 	send_operations(task, state, now);
 	record = reserve_thread(state, kind, now);
 	if (!record)
-		return;
-	record->cpu_ns = now - state->began_ns - state->total_off_ns;
+		return 1;
+	record->cpu_ns = between(state->began_ns + state->total_off_ns, now);
 	record->queue_ns = state->total_queue_ns;
 	if (kind == KIND_ENDED) {
 		record->other = task->exit_code;
 		record->how = BPF_CORE_READ(task, signal, group_exec_task) ? END_BY_EXEC : END_KNOWN;
 	}
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	return 1;
 }
 
 SEC("tp_btf/sched_process_exit")
@@ -339,11 +360,18 @@ int on_end(void *ctx __attribute__((unused)))
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
 	struct state *state = state_of(task);
+	__u64 now;
 
 	if (!state)
 		return 0;
-	send_rest(task, state, bpf_ktime_get_ns(), KIND_ENDED);
-	__sync_fetch_and_add(&counters.live, -1);
+	now = bpf_ktime_get_ns();
+	/* A filter that kills one thread of several does so before the call is told of, and sends no signal. Before Linux 6.0 the only
+	 * thread of a process that a signal kills may look like that, too: its call was told of. */
+	if (!state->done && !state->silent && !state->start_ns && task->exit_code == SIGSYS &&
+	    !(BPF_CORE_READ(task, signal, flags) & SIGNAL_GROUP_EXIT) && BPF_CORE_READ(task, signal, live.counter) > 0)
+		enter_unseen(state, task, (struct pt_regs *)bpf_task_pt_regs(task), now);
+	if (send_rest(task, state, now, KIND_ENDED))
+		__sync_fetch_and_add(&counters.live, -1);
 	return 0;
 }
 
@@ -353,14 +381,16 @@ int on_operation(__u64 *ctx)
 {
 	struct io_kiocb *request = (struct io_kiocb *)ctx[0];
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+	struct state *state = state_of(task);
 	struct operations *operations;
 	__u8 opcode = request->opcode;
 
-	if (!state_of(task)) {
+	if (!state) {
 		task = task->group_leader;
-		if (!state_of(task))
-			return 0;
+		state = state_of(task);
 	}
+	if (!state || state->done)
+		return 0;
 	operations = bpf_task_storage_get(&io_uring, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (operations)
 		__sync_fetch_and_add(&operations->count[opcode], 1);
@@ -409,6 +439,12 @@ static __always_inline int begin_if_new(struct task_struct *task, __u8 how)
 	state = trace_thread(task, now);
 	if (!state)
 		return 0;
+	/* Nor of one that began to end meanwhile, if its end was told of before it was traced. */
+	if (task->flags & PF_EXITING) {
+		if (__sync_lock_test_and_set(&state->done, TOLD) != TOLD)
+			__sync_fetch_and_add(&counters.live, -1);
+		return 0;
+	}
 	state->silent = how == WANTED_FROM_EXEC;
 	begin_in_the_middle(task, state, now);
 	__sync_fetch_and_add(&counters.marked, 1);
@@ -438,7 +474,25 @@ int mark(struct bpf_iter__task *ctx)
 	return how ? begin_if_new(task, *how) : 0;
 }
 
-/* Read by the tracer: what is known of every traced thread is told, and they are let go. */
+/* Read by the tracer: the trace ends for every traced thread. Once the programs that were running meanwhile are done, nothing but
+ * `let_go` and its end touches what is known of it. */
+SEC("iter/task")
+int freeze(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct state *state;
+
+	if (!task)
+		return 0;
+	state = state_of(task);
+	if (!state || state->done)
+		return 0;
+	state->end_ns = bpf_ktime_get_ns();
+	__sync_val_compare_and_swap(&state->done, 0, FROZEN);
+	return 0;
+}
+
+/* Read by the tracer, after that: what is known of every traced thread is told, and they are let go. */
 SEC("iter/task")
 int let_go(struct bpf_iter__task *ctx)
 {

@@ -63,7 +63,8 @@ struct thread {
 	__u32 other;
 	__u32 process, thread;
 	__u64 at_ns;
-	__u64 cpu_ns, queue_ns;
+	__u64 cpu_ns; /* of KIND_IO_URING: how many operations */
+	__u64 queue_ns;
 	char command[16];
 };
 

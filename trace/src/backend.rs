@@ -59,6 +59,9 @@ pub struct Settings {
     pub limit: Option<Duration>,
     /// Let go when this is raised.
     pub stop: StopFlag,
+    /// Let go of what a started program left running: when this is raised after the program itself
+    /// has ended. Before that it means nothing, and is lowered.
+    pub stop_after_end: StopFlag,
     /// Variables of a started program besides the tracer's own.
     pub environment: Vec<(OsString, OsString)>,
 }
@@ -71,6 +74,7 @@ impl Settings {
             pin: None,
             limit: None,
             stop: StopFlag::default(),
+            stop_after_end: StopFlag::default(),
             environment: Vec::new(),
         }
     }
@@ -85,6 +89,11 @@ impl StopFlag {
     /// The trace ends soon: backends look some times a second.
     pub fn raise(&self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was raised; it is not any more.
+    pub(crate) fn take(&self) -> bool {
+        self.is_raised() && self.0.swap(false, Ordering::Relaxed)
     }
 
     /// Whether it was raised.

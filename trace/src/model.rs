@@ -156,10 +156,21 @@ impl Call {
         }
     }
 
+    /// Whether it failed. The kernel's own codes for a call that begins again are no failure.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.error().is_some_and(|code| !begins_again(code))
+    }
+
     /// The call's name, or `syscall_N` where it has none.
     pub fn name(&self) -> std::borrow::Cow<'static, str> {
         crate::call_name(self.abi, self.number)
     }
+}
+
+/// Whether an error number is one of the kernel's own (ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND,
+/// ERESTART_RESTARTBLOCK): the call goes on, and has not failed.
+pub(crate) fn begins_again(code: i32) -> bool {
+    matches!(code, 512 | 513 | 514 | 516)
 }
 
 /// How a process or thread ended.
@@ -310,5 +321,7 @@ mod tests {
         for no_error in [None, Some(0), Some(5), Some(-4096), Some(i64::MIN)] {
             assert_eq!(call(no_error).error(), None);
         }
+        let failed = [-4, -512, -513, -514, -515, -516].map(|code| call(Some(code)).has_failed());
+        assert_eq!(failed, [true, false, false, false, true, false]);
     }
 }

@@ -83,6 +83,7 @@ impl Backend for PtraceBackend {
             slots: tracer.slots.clone(),
             tracer: tracer_thread,
             stop: settings.stop.clone(),
+            stop_after_end: settings.stop_after_end.clone(),
             until: settings.limit.and_then(|limit| Instant::now().checked_add(limit)),
         };
         match &settings.target {
@@ -143,11 +144,14 @@ fn start(
 
 /// Handles stops until no thread is left.
 fn follow(tracer: &mut Tracer, orders: Orders) -> Result<()> {
-    let (stop, until) = (orders.stop.clone(), orders.until);
+    let (stop, stop_after_end, until) =
+        (orders.stop.clone(), orders.stop_after_end.clone(), orders.until);
     let _watcher = Watcher::start(orders)
         .map_err(|source| TraceError::Kernel { step: "start a thread", source })?;
     let mut letting_go_until = None;
     while tracer.has_threads() {
+        // Before the wait: a signal that ends the command as well is no sign for what it leaves.
+        let had_ended = tracer.end.is_some();
         match ptrace::wait() {
             Ok(Some((tid, happened))) => tracer.on(tid, happened),
             Ok(None) => {}
@@ -160,10 +164,14 @@ fn follow(tracer: &mut Tracer, orders: Orders) -> Result<()> {
                 return Err(TraceError::Kernel { step: "wait for the traced program", source });
             }
         }
+        let is_given_up = stop_after_end.take() && had_ended;
         // In every round: where threads are busy one has always stopped already, and no wait is
         // long enough to be interrupted.
         match letting_go_until {
-            None if stop.is_raised() || until.is_some_and(|until| Instant::now() >= until) => {
+            None if is_given_up
+                || stop.is_raised()
+                || until.is_some_and(|until| Instant::now() >= until) =>
+            {
                 letting_go_until = Instant::now().checked_add(LETTING_GO_MAX);
                 tracer.phase = Phase::LettingGo;
                 attach::interrupt_all(tracer);
@@ -184,6 +192,14 @@ fn unavailable(source: &std::io::Error) -> TraceError {
     TraceError::Unavailable { backend: BackendKind::Ptrace.name(), why }
 }
 
+/// Threads and processes that were made, at the beginning of a sentence.
+fn children(count: u64) -> String {
+    match count {
+        1 => "1 thread or process was".to_owned(),
+        count => format!("{count} threads and processes were"),
+    }
+}
+
 /// What this way of measuring cannot do, in the person's words.
 fn notes(about: &mut TraceDescription, tracer: &Tracer, target: &Target) {
     let mut note = |text: &str| about.notes.push(text.to_owned());
@@ -195,6 +211,15 @@ fn notes(about: &mut TraceDescription, tracer: &Tracer, target: &Target) {
          waits for a device if the call is about a file or directory, else as sleep",
     );
     note("operations of io_uring are not calls and were not counted; --backend bpf counts them");
+    if tracer.seen_late > 0 {
+        note(&format!(
+            "{} made with CLONE_UNTRACED, which hides what is made from tracers, and traced from a moment later on",
+            children(tracer.seen_late)
+        ));
+    }
+    if tracer.never_seen > 0 {
+        note(&format!("{} made with CLONE_UNTRACED, and not traced", children(tracer.never_seen)));
+    }
     if tracer.is_uncounted {
         note(
             "this kernel does not count the time of threads (CONFIG_SCHED_INFO): all time counts as on the CPU; use --backend bpf",

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::facts::{Facts, burn, thread_number};
 
+/// Bytes of a read that takes far longer than stopping for its tracer.
+const READ_BYTES: usize = 1 << 20;
+
 /// `count` sleeps of `time_us` each.
 pub(crate) fn sleeps(facts: &mut Facts, count: u64, time_us: u64) {
     // As long as is asked for, not 50 us longer as by default.
@@ -39,7 +42,7 @@ pub(crate) fn sleeper_beside_reader(facts: &mut Facts) {
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut zeros = File::open("/dev/zero").expect("/dev/zero");
-            let (mut buffer, mut reads) = (vec![0; 64 << 10], 0_u64);
+            let (mut buffer, mut reads) = (vec![0; READ_BYTES], 0_u64);
             let (began, before) = (Instant::now(), crate::facts::counters());
             while !done.load(Ordering::Relaxed) {
                 zeros.read_exact(&mut buffer).expect("zeros");

@@ -4,14 +4,15 @@
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdfast_trace::{
     Backend, BpfBackend, Event, Program, PtraceBackend, Result, Settings, Target,
 };
 
-use crate::facts::Facts;
-use crate::threads::mark;
+use crate::facts::{Facts, thread_number};
+use crate::threads::{mark, until_thread_is_gone};
 
 /// getpid through the door of 32-bit programs, and by the number of x32.
 pub(crate) fn doors(facts: &mut Facts) {
@@ -37,6 +38,50 @@ pub(crate) fn filtered(facts: &mut Facts, kills: bool) {
     };
     filter(&[(0, libc::SYS_getppid as u32)], action);
     mark();
+    facts.tell("went_on", 1);
+}
+
+/// A filter kills one thread of two for its getppid.
+pub(crate) fn filtered_thread(facts: &mut Facts) {
+    let (say, hear) = std::sync::mpsc::channel();
+    // Its end is not seen by the library, which would wait for its result.
+    let _killed = std::thread::spawn(move || {
+        say.send(thread_number()).expect("the first thread");
+        filter(&[(0, libc::SYS_getppid as u32)], libc::SECCOMP_RET_KILL_THREAD);
+        mark();
+    });
+    let killed = hear.recv().expect("the thread");
+    facts.tell("killed", killed);
+    until_thread_is_gone(killed);
+    facts.tell("went_on", 1);
+}
+
+/// The last call of the first thread is a read at the end of a file: it returns 0, which is its
+/// number, too. Then SIGSYS ends the thread, sent by another one, or because a filter kills the
+/// process for a call of that one.
+pub(crate) fn killed_after_read(facts: &mut Facts, by_filter: bool) {
+    static HAS_READ: AtomicBool = AtomicBool::new(false);
+    let (process, reader) = (std::process::id(), thread_number());
+    facts.tell("reader", reader);
+    let mut empty = std::fs::File::open("/dev/null").expect("a file");
+    let _killer = std::thread::spawn(move || {
+        while !HAS_READ.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if by_filter {
+            filter(&[(0, libc::SYS_getppid as u32)], libc::SECCOMP_RET_KILL_PROCESS);
+            mark();
+        } else {
+            // SAFETY: no pointers.
+            unsafe { libc::syscall(libc::SYS_tgkill, process, reader, libc::SIGSYS) };
+        }
+    });
+    assert_eq!(empty.read(&mut [0]).expect("a read"), 0);
+    HAS_READ.store(true, Ordering::Release);
+    // Without a call: no clock is looked at, which may be one.
+    for _ in 0..1_000_000_000_u32 {
+        std::hint::spin_loop();
+    }
     facts.tell("went_on", 1);
 }
 

@@ -89,6 +89,65 @@ pub(crate) fn family(facts: &mut Facts) {
     mark();
 }
 
+/// Waits for the end of a thread of this process, for a minute at most.
+pub(crate) fn until_thread_is_gone(thread: u64) {
+    let task = format!("/proc/self/task/{thread}");
+    let end = Instant::now() + Duration::from_secs(60);
+    while std::path::Path::new(&task).exists() {
+        assert!(Instant::now() < end, "the thread {thread} has not ended in a minute");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A thread that is made by a bare clone, with the signal of a process's end among its flags.
+pub(crate) fn makes_thread_by_clone(facts: &mut Facts) {
+    extern "C" fn marks(_: *mut libc::c_void) -> libc::c_int {
+        mark();
+        // SAFETY: no pointers; it ends this thread alone.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+        0
+    }
+    facts.tell("process", u64::from(std::process::id()));
+    // For as long as the thread may be there.
+    let stack = Vec::leak(vec![0_u8; 64 << 10]);
+    let flags = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM
+        | libc::SIGCHLD;
+    // SAFETY: the stack is the thread's alone. It makes two system calls that do not fail, so it
+    // touches nothing of the C library that is this thread's.
+    let thread = unsafe {
+        let top = stack.as_mut_ptr().add(stack.len() & !15).cast();
+        libc::clone(marks, top, flags, std::ptr::null_mut())
+    };
+    assert!(thread > 0);
+    facts.tell("thread", thread as u64);
+    until_thread_is_gone(thread as u64);
+}
+
+/// A child that is hidden from tracers at its making; it makes a mark after that.
+pub(crate) fn makes_untraced(facts: &mut Facts) {
+    facts.tell("process", u64::from(std::process::id()));
+    let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
+    let flags = (libc::CLONE_UNTRACED | libc::SIGCHLD) as usize;
+    // SAFETY: as fork: no pointers, and one thread, so the child may do anything.
+    let child =
+        unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) };
+    if child == 0 {
+        drop(writer);
+        let _ = std::io::Read::read(&mut reader, &mut [0]);
+        mark();
+        std::process::exit(0);
+    }
+    assert!(child > 0);
+    facts.tell("child", child as u64);
+    std::io::Write::write_all(&mut writer, b"x").expect("a pipe");
+    wait_for(child as libc::pid_t);
+}
+
 /// Threads that each make a mark every few milliseconds, until the test has seen enough, or for so
 /// many ticks of the first one; a last thread is made then.
 pub(crate) fn tick(facts: &mut Facts, most: u64) {

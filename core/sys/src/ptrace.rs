@@ -225,6 +225,19 @@ pub fn event_message(tid: u32) -> io::Result<u32> {
     Ok(message as u32)
 }
 
+/// The `si_code` of the signal that a tracee has stopped for, as sigaction(2) has it.
+///
+/// # Errors
+/// `ESRCH` when it was killed meanwhile.
+pub fn signal_code(tid: u32) -> io::Result<c_int> {
+    // SAFETY: all zeros are a valid `siginfo_t`, and the kernel writes one there.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        request(libc::PTRACE_GETSIGINFO as c_int, tid, 0, (&raw mut info).cast())?;
+        Ok(info.si_code)
+    }
+}
+
 /// # Safety
 /// As the request demands.
 unsafe fn request(

@@ -28,7 +28,8 @@ Examples:
   holdfast trace run --backend ptrace --by thread --json calls.json -- ./server --once
 
 The program has this terminal, these streams and this directory; the report goes to standard error when it has ended. Ctrl-C is for the \
-program; SIGTERM to holdfast lets the program go on untraced. If holdfast is killed, the program goes on.
+program, and once that has ended it ends the wait for what the program left running; SIGTERM to holdfast lets the program go on \
+untraced. If holdfast is killed, the program goes on.
 
 The backend bpf measures exactly and costs some 0.15 us of CPU a call; it needs root (CAP_BPF and CAP_PERFMON). ptrace is for everybody, and \
 stops the program twice a call. auto takes bpf where it can.

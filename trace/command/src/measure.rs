@@ -27,8 +27,9 @@ pub(crate) fn run(options: RunArgs) -> Result<u8, Failure> {
     let crossing =
         options.sandbox.then(|| Crossing::begin(&mut settings, &options.show)).transpose()?;
     let stop = settings.stop.clone();
-    // The terminal sends these to the program as well, whose business they are.
-    catch_unless_ignored(&[SIGINT, SIGQUIT], &StopFlag::default(), HOST_FAILED)?;
+    // The terminal sends these to the program as well, whose business they are until it has ended.
+    // What it left in the background does not get them.
+    catch_unless_ignored(&[SIGINT, SIGQUIT], &settings.stop_after_end, HOST_FAILED)?;
     catch_unless_ignored(&[SIGTERM, SIGHUP], &stop, HOST_FAILED)?;
     let backend =
         choose(options.measure.backend, settings).map_err(|error| failure::of_run(&error))?;

@@ -99,6 +99,7 @@ pub(super) struct ThreadRecord {
     pub(super) process: u32,
     pub(super) thread: u32,
     pub(super) at_ns: u64,
+    /// Of [`KIND_IO_URING`]: how many operations.
     pub(super) cpu_ns: u64,
     pub(super) queue_ns: u64,
     pub(super) command: [u8; 16],

@@ -3,8 +3,10 @@
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use libbpf_rs::{Iter, Link, Map, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel, set_print};
+use rustix::thread::{MembarrierCommand, membarrier};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::facts::{facts_32, facts_64, terminals};
@@ -21,6 +23,8 @@ static CODE: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), 
 const KERNEL_LEAST: (u32, u32) = (5, 18);
 /// Programs for what a kernel may be built without.
 const OPTIONAL: [&str; 2] = ["on_operation", "on_moved"];
+/// What a program of ours is done in; they take less than a microsecond.
+const PROGRAM_TIME_MAX: Duration = Duration::from_millis(5);
 /// `linux/capability.h`.
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
@@ -73,7 +77,7 @@ impl Programs {
     /// They watch for as long as the result lives. Moves between control groups are watched only
     /// when that is asked for.
     pub(super) fn attach(&self, moves: bool) -> Result<Watch> {
-        let mut watch = Watch { events: Vec::new(), mark: None, let_go: None };
+        let mut watch = Watch { events: Vec::new(), mark: None, freeze: None, let_go: None };
         for program in self.object.progs_mut() {
             let name = program.name().to_str().unwrap_or_default();
             if self.missing.contains(&name) || (name == "on_moved" && !moves) {
@@ -83,6 +87,7 @@ impl Programs {
                 program.attach().map_err(|error| kernel("attach the BPF programs", &error))?;
             match name {
                 "mark" => watch.mark = Some(link),
+                "freeze" => watch.freeze = Some(link),
                 "let_go" => watch.let_go = Some(link),
                 _ => watch.events.push(link),
             }
@@ -156,6 +161,7 @@ impl Programs {
 pub(super) struct Watch {
     events: Vec<Link>,
     mark: Option<Link>,
+    freeze: Option<Link>,
     let_go: Option<Link>,
 }
 
@@ -163,6 +169,21 @@ impl Watch {
     /// Threads of wanted processes are traced from now on.
     pub(super) fn mark(&self) -> Result<()> {
         pass(self.mark.as_ref(), "mark the threads to trace")
+    }
+
+    /// The trace ends: nothing more is recorded of the traced threads but what
+    /// [`Watch::let_go`] reports, or their ends.
+    pub(super) fn freeze(&self) -> Result<()> {
+        // The second pass is for threads that were made while the first one went by.
+        for _ in 0..2 {
+            pass(self.freeze.as_ref(), "end the trace")?;
+            // A program that began before may still be at work on another CPU. The kernel returns
+            // from this once all of them are done; where it cannot be asked, they are done by then.
+            if membarrier(MembarrierCommand::Global).is_err() {
+                std::thread::sleep(PROGRAM_TIME_MAX);
+            }
+        }
+        Ok(())
     }
 
     /// What is known of every traced thread is reported, and they are detached. Nothing is watched

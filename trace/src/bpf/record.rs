@@ -121,7 +121,7 @@ fn decode_thread(record: &ThreadRecord, sink: &mut dyn FnMut(Event)) -> Option<(
             process,
             thread,
             opcode: record.opcode,
-            count: u64::from(record.other),
+            count: record.cpu_ns,
         }),
         KIND_TIME | KIND_ENDED => {
             let (cpu_ns, queue_ns) = (record.cpu_ns, record.queue_ns);
@@ -229,6 +229,29 @@ mod tests {
         record.extend([0_u64, 0, 0, 700].as_bytes());
         let [Event::Call(call)] = events(&record)[..] else { panic!() };
         assert_eq!((call.time.wall_ns, call.time.cpu_ns, call.time.queue_ns), (700, 0, 700));
+    }
+
+    /// A thread that queues operations for hours reports more than 32 bits of them.
+    ///
+    /// Guarantee: trace/io-uring
+    #[test]
+    fn more_operations_than_32_bits_are_counted() {
+        let count = (1_u64 << 32) + 7;
+        let record = ThreadRecord {
+            kind: KIND_IO_URING,
+            how: 0,
+            signal: 0,
+            opcode: 22,
+            other: 0,
+            process: 10,
+            thread: 11,
+            at_ns: 5,
+            cpu_ns: count,
+            queue_ns: 0,
+            command: [0; 16],
+        };
+        let expected = Event::IoUring { at_ns: 5, process: 10, thread: 11, opcode: 22, count };
+        assert_eq!(events(record.as_bytes()), [expected]);
     }
 
     #[test]

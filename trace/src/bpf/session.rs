@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, getpriority_process, pidfd_open, setprior
 
 use super::cost::{NullCalls, cost};
 use super::groups::Groups;
-use super::layout::{Counters, WANTED_FROM_EXEC, WANTED_NOW};
+use super::layout::{Counters, ThreadRecord, WANTED_FROM_EXEC, WANTED_NOW};
 use super::programs::{Options, Programs, Watch, kernel};
 use super::record::decode;
 use crate::machine::{now_ns, null_call_ns};
@@ -33,6 +33,8 @@ const HURRY_EVENTS: usize = 20_000;
 /// So many records at most are read before anything else is looked at: who fills the buffer as fast
 /// as it is read must not keep the tracer from its end.
 const ROUND_RECORDS: usize = 50_000;
+/// So many at most are in the usual buffer: each has the kernel's head of 8 bytes.
+const BUFFER_RECORDS: usize = super::BUFFER_BYTES as usize / (8 + size_of::<ThreadRecord>());
 /// How nice the tracer is.
 const NICE: i32 = -10;
 /// How often control groups are looked through for processes that are not traced yet.
@@ -321,19 +323,23 @@ impl Run<'_, '_> {
                 self.look_through_groups()?;
             }
         }
-        let deadline = self.settings.limit.map(|limit| Instant::now() + limit);
+        // None, too, for one that no clock reaches.
+        let deadline = self.settings.limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             // In this order: when no thread is left, all has been recorded.
             let live = self.programs.counters()?.live;
             self.ring.consume_raw_n(ROUND_RECORDS);
             let came = std::mem::take(&mut self.events.borrow_mut().came);
             self.tell_losses()?;
+            // In this order: a signal that ends the command as well is no sign for what it leaves.
+            let had_ended = self.command.as_ref().is_some_and(|command| command.end.is_some());
+            let is_given_up = self.settings.stop_after_end.take() && had_ended;
             self.look_at_command()?;
             let is_over = live <= 0
                 && self.groups.is_none()
                 && self.command.as_ref().is_none_or(|command| command.end.is_some());
             let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if is_over || is_late || self.settings.stop.is_raised() {
+            if is_over || is_late || is_given_up || self.settings.stop.is_raised() {
                 return Ok(self.command.as_ref().and_then(|command| command.end));
             }
             if self
@@ -438,9 +444,11 @@ impl Run<'_, '_> {
     }
 
     fn conclude(&mut self, about: &mut TraceDescription) -> Result<()> {
-        // Room for the reports of those that are detached.
-        self.ring.consume_raw_n(ROUND_RECORDS);
         if let Some(watch) = self.watch.take() {
+            watch.freeze()?;
+            // Room for the reports of those that are detached. Only threads that came into a
+            // control group since then add to the buffer.
+            self.ring.consume_raw_n(BUFFER_RECORDS);
             watch.let_go()?;
         }
         // To the last: nothing writes there any more.

@@ -97,7 +97,7 @@ impl CallsInMemory {
             wall_ns: call.time.wall_ns,
             awake_ns: call.time.wall_ns.saturating_sub(call.time.sleep_ns),
             kind,
-            has_failed: call.error().is_some(),
+            has_failed: call.has_failed(),
         });
     }
 

@@ -197,6 +197,22 @@ fn each_system_call_has_one_place() {
     }
 }
 
+/// A call in a crossing that a signal interrupted and that begins again is no error.
+///
+/// Guarantee: trace/crossings
+#[test]
+fn interrupted_call_in_a_crossing_is_no_error() {
+    for (result, errors) in [(-512, 0), (-514, 0), (-4, 1), (-9, 1)] {
+        let mut events = calls(515);
+        let Event::Call(first) = &mut events[4] else { panic!() };
+        first.result = Some(result);
+        let view = joined(&events, &whole());
+        let serve = function(&view, AppletKind::Wasm, "serve");
+        let write = crossed(serve, "fd_write", Gate::Import);
+        assert_eq!((write.kernel[0].calls, write.kernel[0].errors), (2, errors), "{result}");
+    }
+}
+
 /// A record that is missing, damaged, unfinished or of another process is reported; its readable
 /// part counts.
 ///

@@ -15,6 +15,15 @@ const X32_BIT: u64 = 1 << 30;
 const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 const EINTR: i64 = -4;
 
+/// Whether a call with this result may be one that a seccomp filter killed the thread for: the
+/// kernel leaves the number of the call for an answer then. So do some calls that returned, such as
+/// a read, whose number is 0, at the end of a file.
+pub(super) fn looks_killed(call: &Call) -> bool {
+    call.result.is_some_and(|result| {
+        result as u64 & !X32_BIT == u64::from(call.number) && result >> 31 == 0
+    })
+}
+
 /// Whether a call with this result has not returned to its program.
 pub(super) fn begins_again(result: i64) -> bool {
     RESTARTS.contains(&result)
@@ -66,6 +75,11 @@ impl Entered {
 
     fn is_return_from_handler(&self) -> bool {
         self.is(&[15], &[119, 173])
+    }
+
+    /// Whether it is clone or clone3.
+    fn is_clone(&self) -> bool {
+        self.is(&[56, 435], &[120, 435])
     }
 
     /// If it makes a thread or process.
@@ -185,6 +199,9 @@ pub(super) struct Thread {
     pub(super) calls: u64,
     inside: Option<Inside>,
     interrupted: Option<Interrupted>,
+    /// A call whose end looks like that of one that a seccomp filter killed the thread for: what
+    /// comes next tells.
+    pub(super) undecided: Option<(Call, Raw)>,
     /// It is off its CPU in a call, to which the kernel has not counted the turn that it will get.
     pub(super) is_away: bool,
     /// Its times were reported.
@@ -208,6 +225,7 @@ impl Thread {
             calls: 0,
             inside: None,
             interrupted: None,
+            undecided: None,
             is_away: false,
             is_accounted: false,
         }
@@ -325,6 +343,12 @@ impl Thread {
 }
 
 impl Inside {
+    /// Whether it made a thread or process of which the kernel did not tell, if it returns this:
+    /// those of all others are a stop within the call.
+    pub(super) fn made_unseen(&self, result: i64) -> bool {
+        self.entered.is_clone() && self.stops == 1 && result > 0
+    }
+
     /// The thread was stopped within the call, from this instant to now.
     pub(super) fn was_stopped(&mut self, since_ns: u64, now_ns: u64) {
         self.stops += 1;

@@ -7,17 +7,20 @@
 //!   in its time.
 //! - Every call that was entered is reported once, whatever becomes of its thread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_int;
 
 use holdfast_sys::ptrace::{self, AtCall, Made, PtraceEvent};
 
 use super::descriptors::Descriptors;
-use super::thread::{CloneFlags, Correction, Entered, Raw, Thread, begins_again};
+use super::thread::{CloneFlags, Correction, Entered, Raw, Thread, begins_again, looks_killed};
 use super::watch::Slots;
 use crate::machine::now_ns;
 use crate::status::ThreadStatus;
 use crate::{Call, End, Event};
+
+/// `si_code` of a SIGSYS that a seccomp filter raised.
+const SYS_SECCOMP: c_int = 1;
 
 /// Whether threads run on or are let go at their stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +38,8 @@ pub(super) struct Tracer<'a> {
     pub(super) threads: HashMap<u32, Thread>,
     /// Threads that were made and have not been seen yet: their process, and the one that made it.
     unseen: HashMap<u32, (u32, u32)>,
+    /// Threads that were seen before the stop of the ones that made them, and may be gone by then.
+    early: HashSet<u32>,
     /// How many threads of each process there are.
     processes: HashMap<u32, usize>,
     descriptors: Descriptors,
@@ -47,6 +52,10 @@ pub(super) struct Tracer<'a> {
     /// The command's process, and its end.
     pub(super) command: Option<u32>,
     pub(super) end: Option<End>,
+    /// Threads and processes that were made with CLONE_UNTRACED: traced from a moment after their
+    /// beginning on, and not at all.
+    pub(super) seen_late: u64,
+    pub(super) never_seen: u64,
     /// A thread's counters could not be read.
     pub(super) is_uncounted: bool,
     /// Of so many threads at most the counters are kept open.
@@ -64,6 +73,7 @@ impl<'a> Tracer<'a> {
             phase: Phase::Tracing,
             threads: HashMap::new(),
             unseen: HashMap::new(),
+            early: HashSet::new(),
             processes: HashMap::new(),
             descriptors: Descriptors::default(),
             slots: Slots::default(),
@@ -72,6 +82,8 @@ impl<'a> Tracer<'a> {
             measured: None,
             command: None,
             end: None,
+            seen_late: 0,
+            never_seen: 0,
             is_uncounted: false,
             open_max: rustix::process::getrlimit(rustix::process::Resource::Nofile)
                 .current
@@ -105,6 +117,7 @@ impl<'a> Tracer<'a> {
 
     /// Something happened to a thread.
     pub(super) fn on(&mut self, tid: u32, happened: PtraceEvent) {
+        self.decide(tid, happened);
         match happened {
             PtraceEvent::AtCall => self.at_call(tid),
             PtraceEvent::Exited(status) => self.ended(tid, End::Exited(status as u8)),
@@ -121,17 +134,58 @@ impl<'a> Tracer<'a> {
         }
     }
 
+    /// Tells a call that may not have returned, once it is known whether it did.
+    fn decide(&mut self, tid: u32, happened: PtraceEvent) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let is_by_filter = match happened {
+            _ if thread.undecided.is_none() => return,
+            // Kernels before 5.16 show the signal that will end it; one that was sent has another
+            // code.
+            PtraceEvent::Signal(libc::SIGSYS)
+                if ptrace::signal_code(tid).is_ok_and(|code| code == SYS_SECCOMP) =>
+            {
+                return;
+            }
+            PtraceEvent::Killed(signal) => signal == libc::SIGSYS,
+            // With the status as wait(2) has it. SIGSYS may also be sent by anyone, and all threads
+            // of a process end by it when a filter kills the process for a call of one of them. A
+            // thread without a filter is told from the killed one here; where such another thread
+            // has a filter, too, its call is taken for one that did not return.
+            PtraceEvent::Exiting => {
+                let status = ptrace::event_message(tid);
+                status.is_ok_and(|status| libc::WTERMSIG(status as c_int) == libc::SIGSYS)
+                    && may_have_filter(tid)
+            }
+            _ => false,
+        };
+        let mut undecided = thread.undecided.take();
+        if let Some((call, _)) = undecided.as_mut().filter(|_| is_by_filter) {
+            call.result = None;
+        }
+        self.tell_call(undecided);
+    }
+
     /// Whether a thread is, or can now be, among the known ones.
     fn is_known(&mut self, tid: u32) -> bool {
         if self.threads.contains_key(&tid) {
             return true;
         }
         // Its first stop. The stop of the one that made it may come later.
-        let Some((process, parent)) = self.unseen.remove(&tid).or_else(|| family_of(tid)) else {
+        let Some((process, parent)) = self.unseen.remove(&tid).or_else(|| {
+            self.early.insert(tid);
+            family_of(tid)
+        }) else {
             return false;
         };
         self.add(process, tid, parent, true);
         true
+    }
+
+    /// The kernel tells of a thread that was made: its first stop comes, or came.
+    fn expect(&mut self, child: u32, process: u32, parent: u32) {
+        if !self.early.remove(&child) && !self.threads.contains_key(&child) {
+            self.unseen.insert(child, (process, parent));
+        }
     }
 
     /// A stop of a thread of which nothing can be read, which is no reason for it to stand still.
@@ -187,10 +241,21 @@ impl<'a> Tracer<'a> {
                 thread.read();
                 // The tracer interrupted it to let the thread go: it begins again, untraced.
                 let goes_on = self.phase == Phase::LettingGo && begins_again(result);
+                let made = thread.inside().is_some_and(|inside| inside.made_unseen(result));
+                let child = (made && self.phase == Phase::Tracing).then_some(result);
                 let result = (!goes_on).then_some(result);
                 let done = thread.leave(result, at_ns, &self.correction);
                 if let Some((call, _)) = &done {
                     self.descriptors.after(call.process, call.abi, call.number, &call.arguments);
+                }
+                if let (Some(child), Some((call, _))) = (child, &done) {
+                    self.follow_unseen(call.process, child);
+                }
+                let is_undecided = self.phase != Phase::LettingGo
+                    && done.as_ref().is_some_and(|(call, _)| looks_killed(call));
+                if let Some(thread) = self.threads.get_mut(&tid).filter(|_| is_undecided) {
+                    thread.undecided = done;
+                    return self.go_on(tid, 0);
                 }
                 self.go_on(tid, 0);
                 self.tell_call(done);
@@ -217,20 +282,46 @@ impl<'a> Tracer<'a> {
                 None => 0,
             };
             let (process, flag) = (thread.process, |flag: c_int| flags & flag as u64 != 0);
-            let is_thread = made == Made::Clone && flag(libc::CLONE_THREAD);
+            // By which event it is told depends on the signal of its end, which a thread may be
+            // given, too.
+            let is_thread = flag(libc::CLONE_THREAD);
             let child_process = if is_thread { process } else { child };
             if !is_thread && flag(libc::CLONE_FILES) {
                 self.descriptors.shared_by([process, child_process]);
             }
-            if !self.threads.contains_key(&child) {
-                self.unseen.insert(child, (child_process, process));
-            }
+            self.expect(child, child_process, process);
         }
         if let Some(inside) = self.threads.get_mut(&tid).and_then(Thread::inside_mut) {
             inside.waits_for_child |= made == Made::Vfork;
             inside.was_stopped(since_ns, now_ns());
         }
         self.go_on(tid, 0);
+    }
+
+    /// A thread or process that was made with CLONE_UNTRACED, of which the kernel tells no tracer:
+    /// it runs already, and is traced from here on. Its maker is stopped, and still there.
+    fn follow_unseen(&mut self, process: u32, child: i64) {
+        // The number is that of the maker's name space of processes. Where that is another one it
+        // means another thread, or none.
+        let child = u32::try_from(child).ok().filter(|child| !self.threads.contains_key(child));
+        let family = child.and_then(|child| Some((child, family_of(child)?)));
+        let Some((child, (child_process, parent))) =
+            family.filter(|(_, (_, parent))| *parent == process)
+        else {
+            self.never_seen += 1;
+            return;
+        };
+        // It may have ended by now.
+        if ptrace::seize(child).and_then(|()| ptrace::interrupt(child)).is_err() {
+            self.never_seen += 1;
+            return;
+        }
+        self.seen_late += 1;
+        if child_process != process {
+            // They may share their descriptors.
+            self.descriptors.shared_by([process, child_process]);
+        }
+        self.add(child_process, child, parent, false);
     }
 
     fn exec(&mut self, tid: u32) {
@@ -274,6 +365,8 @@ impl<'a> Tracer<'a> {
         if self.threads.contains_key(&process) {
             self.lose(process, at_ns);
         }
+        // Its maker was a thread of this process, and is gone: its stop does not come any more.
+        self.early.remove(&former);
         let slot = self.slots.add(process, process);
         if let Some(mut thread) = self.threads.remove(&former) {
             thread.renumber(slot);
@@ -288,7 +381,8 @@ impl<'a> Tracer<'a> {
     }
 
     fn signal(&mut self, tid: u32, signal: c_int) {
-        if let Some(thread) = self.threads.get(&tid).filter(|_| self.phase != Phase::SettingUp) {
+        let is_told = self.phase != Phase::SettingUp && !is_ignored(tid, signal);
+        if let Some(thread) = self.threads.get(&tid).filter(|_| is_told) {
             let process = thread.process;
             (self.sink)(Event::Signal {
                 at_ns: now_ns(),
@@ -330,6 +424,7 @@ impl<'a> Tracer<'a> {
     /// There are no threads any more.
     pub(super) fn lose_all(&mut self) {
         self.unseen.clear();
+        self.early.clear();
         for tid in self.known() {
             self.lose(tid, now_ns());
         }
@@ -355,6 +450,7 @@ impl<'a> Tracer<'a> {
             return;
         };
         thread.is_accounted = true;
+        let undecided = thread.undecided.take();
         thread.read();
         let used = thread.used();
         self.is_uncounted |= used.turns == 0 && thread.calls > 0;
@@ -370,6 +466,7 @@ impl<'a> Tracer<'a> {
                 .queue_ns
                 .saturating_sub(bias.queue_bias_ns.saturating_mul(2 * thread.calls)),
         };
+        self.tell_call(undecided);
         self.tell_call(call);
         if self.phase != Phase::SettingUp && self.measured.is_none() {
             (self.sink)(time);
@@ -406,6 +503,22 @@ fn family_of(thread: u32) -> Option<(u32, u32)> {
     Some((process, if process == thread { parent } else { process }))
 }
 
+/// Whether a thread ignores a signal: untraced it would not be delivered, and only tracers are told
+/// of it.
+fn is_ignored(thread: u32, signal: c_int) -> bool {
+    const BY_DEFAULT: [c_int; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+    let Some(status) = ThreadStatus::of(thread) else { return false };
+    let is_among = |field: &str| {
+        status.bits(field).is_some_and(|signals| signals >> ((signal - 1) & 63) & 1 == 1)
+    };
+    is_among("SigIgn:") || (BY_DEFAULT.contains(&signal) && !is_among("SigCgt:"))
+}
+
+/// Whether seccomp restricts the calls of a thread, as far as the kernel tells.
+fn may_have_filter(thread: u32) -> bool {
+    ThreadStatus::of(thread).is_none_or(|status| status.number("Seccomp:") != Some(0))
+}
+
 /// The first word of `struct clone_args`: the flags. 0 if it cannot be read, as if nothing was
 /// shared.
 fn first_word(thread: u32, address: u64) -> u64 {
@@ -413,5 +526,54 @@ fn first_word(thread: u32, address: u64) -> u64 {
     match holdfast_sys::remote_memory::read(thread, address, &mut word) {
         Ok(()) => u64::from_ne_bytes(word),
         Err(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that ended before the stop of the one that made it is not waited for.
+    ///
+    /// Guarantee: trace/ends-in-time
+    #[test]
+    fn thread_gone_before_its_makers_stop_is_not_expected() {
+        let mut events: Vec<Event> = Vec::new();
+        let mut sink = |event: Event| events.push(event);
+        let mut tracer = Tracer::new(&mut sink, Correction::default(), 0);
+        // Any thread that is there.
+        let thread = std::process::id();
+        assert!(tracer.is_known(thread));
+        tracer.ended(thread, End::Exited(0));
+        tracer.expect(thread, thread, 1);
+        assert!(!tracer.has_threads());
+        // One that has its number later.
+        tracer.expect(thread, thread, 1);
+        assert!(tracer.is_known(thread) && tracer.has_threads());
+        drop(tracer);
+        let parents: Vec<_> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Began { parent, .. } => Some(*parent),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(parents.len(), 2);
+        assert_eq!(parents[1], 1);
+    }
+
+    /// The number of a thread that called exec is free: a thread that has it later is expected.
+    ///
+    /// Guarantee: trace/ends-in-time
+    #[test]
+    fn number_given_up_by_exec_is_expected_again() {
+        let mut sink = |_: Event| {};
+        let mut tracer = Tracer::new(&mut sink, Correction::default(), 0);
+        // Any thread that is there, seen before the stop of its maker, and any other number.
+        let (former, process) = (std::process::id(), u32::MAX >> 2);
+        assert!(tracer.is_known(former));
+        tracer.take_over(process, former, now_ns());
+        tracer.expect(former, process, process);
+        assert!(tracer.unseen.contains_key(&former));
     }
 }

@@ -140,6 +140,7 @@ pub(super) struct Orders {
     pub(super) slots: Slots,
     pub(super) tracer: WakeUp,
     pub(super) stop: StopFlag,
+    pub(super) stop_after_end: StopFlag,
     pub(super) until: Option<Instant>,
 }
 
@@ -177,7 +178,8 @@ fn watch(orders: &Orders, done: &AtomicBool) {
     let mut looked_ns = now_ns();
     while !done.load(Ordering::Relaxed) {
         std::thread::park_timeout(Duration::from_nanos(look_ns));
-        if orders.stop.is_raised() || orders.until.is_some_and(|until| Instant::now() >= until) {
+        let is_raised = orders.stop.is_raised() || orders.stop_after_end.is_raised();
+        if is_raised || orders.until.is_some_and(|until| Instant::now() >= until) {
             // Again and again: one that comes just before the tracer waits is not noticed.
             orders.tracer.wake();
         }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::classes::{Entry, Scheme, Treatment};
 use crate::histogram::Latency;
+use crate::model::begins_again;
 use crate::report::document::{Sleep, Sums};
 use crate::report::text::percent_of;
 use crate::{Abi, Call, Split};
@@ -13,15 +14,6 @@ use crate::{Abi, Call, Split};
 /// From here on the study took a call that waits for sleep: its histogram of poll() has 60 us and
 /// more as such.
 pub(super) const PAPER_SLEEP_FROM_NS: u64 = 60_000;
-
-/// ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK: the kernel's own, for calls
-/// that begin again.
-const BEGINS_AGAIN: [i32; 4] = [512, 513, 514, 516];
-
-/// Whether a result means that the call goes on, and is no error.
-pub(super) fn begins_again(code: i32) -> bool {
-    BEGINS_AGAIN.contains(&code)
-}
 
 /// What is known of a call by its number alone, found once.
 #[derive(Clone, Debug)]

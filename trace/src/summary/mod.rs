@@ -11,7 +11,7 @@ mod timeline;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use counted::{Counted, KnownCall, begins_again};
+use counted::{Counted, KnownCall};
 use rows::{Row, Rows};
 use timeline::{Scale, Timeline};
 
@@ -405,7 +405,7 @@ fn in_the_study(subclass: Subclass) -> bool {
 
 fn count(row: &mut Row, call: &Call, asleep_ns: u64) {
     row.calls = row.calls.saturating_add(1);
-    row.errors += u64::from(call.error().is_some_and(|code| !begins_again(code)));
+    row.errors += u64::from(call.has_failed());
     row.time += call.time;
     row.asleep_ns = row.asleep_ns.saturating_add(asleep_ns);
 }

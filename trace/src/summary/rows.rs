@@ -192,8 +192,18 @@ pub(super) fn both<'a>(
     (of_process, of_thread)
 }
 
+/// What is of one of them alone is none of their sum's.
 fn name_rest(rest: Row) -> Row {
-    Row { command: "all others".to_owned(), process: 0, thread: 0, lane: None, ..rest }
+    Row {
+        command: "all others".to_owned(),
+        process: 0,
+        thread: 0,
+        began_ns: None,
+        ended_ns: None,
+        end: None,
+        lane: None,
+        ..rest
+    }
 }
 
 fn drawn(lane: &Timeline) -> Vec<LaneBin> {

@@ -276,6 +276,20 @@ fn forty_thousand_processes_fit_in_bounded_rows() {
     assert!(text.contains("40,001 processes"), "{text}");
 }
 
+/// The sum of threads beyond the limit has no end of its own when one of them ends.
+#[test]
+fn sum_of_threads_does_not_end_with_one() {
+    const THREADS: u32 = 33_000;
+    let mut summary = Summary::default();
+    (1..=THREADS).for_each(|thread| summary.add(&began(1, thread, "worker")));
+    let end = Some(End::Exited(7));
+    summary.add(&Event::Ended { at_ns: 9, process: 1, thread: THREADS, end });
+    let report = summary.into_report(Source::default());
+    let rest = report.threads.last().unwrap();
+    assert_eq!((rest.command.as_str(), &rest.end, rest.ended_ns), ("all others", &None, None));
+    assert_eq!(report.threads.iter().map(|row| row.threads).sum::<u64>(), u64::from(THREADS));
+}
+
 /// A process lives until the last of its threads ends.
 ///
 /// Guarantee: trace/bounded

@@ -1,6 +1,7 @@
 //! The end of a trace: in time whatever the traced threads do, with all that is known of them, and
 //! nothing left behind.
 
+use std::collections::HashMap;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,50 @@ fn busy_threads_do_not_delay_the_end() {
             let notes = outcome.about.notes.join("\n");
             assert!(!notes.contains("did not stop in time"), "{notes}");
             assert_eq!(tracer_of(child.id()), 0);
+        }
+        facts.say_it_is_over();
+        assert!(child.wait().unwrap().success());
+    });
+}
+
+/// Threads that are let go while they are busy are told once each, with no call twice and no time
+/// that was not there.
+///
+/// Guarantee: trace/every-call
+#[test]
+fn busy_threads_are_let_go_with_their_own_times() {
+    over_each(|subject| {
+        let facts = Facts::new();
+        let mut child = busy(&facts);
+        for _ in 0..5 {
+            let settings = Settings {
+                limit: Some(Duration::from_millis(20)),
+                ..Settings::new(Target::Attach(vec![child.id()]))
+            };
+            let round = Instant::now();
+            let (mut began, mut times, mut last) = (Vec::new(), Vec::new(), HashMap::new());
+            let outcome = subject
+                .make(settings)
+                .unwrap()
+                .run(&mut |event| match event {
+                    Event::Began { thread, .. } => began.push(thread),
+                    Event::ThreadTime { thread, cpu_ns, queue_ns, .. } => {
+                        times.push((thread, cpu_ns.max(queue_ns)));
+                    }
+                    Event::Call(call) => {
+                        let before = last.insert(call.thread, call.start_ns);
+                        assert!(before.is_none_or(|before| before < call.start_ns), "{call:?}");
+                        assert!(call.time.wall_ns < 60_000_000_000, "{call:?}");
+                    }
+                    _ => {}
+                })
+                .unwrap();
+            let round_ns = round.elapsed().as_nanos() as u64;
+            assert!(times.iter().all(|(_, most_ns)| *most_ns <= round_ns), "{times:?}");
+            let mut told: Vec<_> = times.iter().map(|(thread, _)| *thread).collect();
+            told.sort_unstable();
+            began.sort_unstable();
+            assert!(outcome.about.lost > 0 || told == began, "{told:?} of {began:?}");
         }
         facts.say_it_is_over();
         assert!(child.wait().unwrap().success());

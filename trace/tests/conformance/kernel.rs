@@ -208,6 +208,40 @@ fn io_uring_operations_are_counted_apart() {
     assert_eq!(operations, [(0, 25)]);
 }
 
+/// Operations that a program queues after the end of a trace are not counted.
+///
+/// Guarantee: trace/io-uring
+#[test]
+fn io_uring_operations_after_the_end_are_not_counted() {
+    let facts = Facts::new();
+    let child = workload(&facts, &["queues_operations", "100000000"]).spawn().unwrap();
+    until("the ring", || facts.get("ready").is_some() || facts.get("refused").is_some());
+    if facts.get("refused").is_some() {
+        end(child);
+        return println!("not run: this kernel takes no io_uring");
+    }
+    let settings = Settings {
+        limit: Some(Duration::from_millis(200)),
+        ..Settings::new(Target::Attach(vec![child.id()]))
+    };
+    let (mut operations, mut calls) = (0_u64, 0_u64);
+    let outcome = bpf(settings, 64 << 20).map(|backend| {
+        backend.run(&mut |event| match event {
+            Event::IoUring { count, .. } => operations += count,
+            Event::Call(call) if call.name() == "io_uring_enter" => calls += 1,
+            _ => {}
+        })
+    });
+    end(child);
+    let Some(outcome) = outcome else { return };
+    let lost = outcome.unwrap().about.lost;
+    // Each call queues one. Of those at the two ends of the trace, one of both may be missed.
+    assert!(
+        calls > 0 && (lost > 0 || operations.abs_diff(calls) <= 4),
+        "{operations} operations of {calls} calls, {lost} lost"
+    );
+}
+
 /// Without the privilege, the BPF backend fails with an error that names the missing privilege.
 ///
 /// Guarantee: trace/no-privilege

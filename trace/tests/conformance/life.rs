@@ -94,6 +94,20 @@ fn outside_signal_ends_the_program() {
     });
 }
 
+/// A signal that the program ignores is not reported as delivered to it.
+///
+/// Guarantee: trace/every-call
+#[test]
+fn ignored_signal_is_not_delivered() {
+    over_each(|subject| {
+        // The end of its child, which it waits for without a handler.
+        let trace = Trace::of(subject, &["waits_for_busy_child"]);
+        let is_signal = |event: &&Event| matches!(event, Event::Signal { .. });
+        let signals: Vec<_> = trace.events.iter().filter(is_signal).collect();
+        assert!(signals.is_empty(), "{signals:?}");
+    });
+}
+
 /// Traces a running process for a while.
 fn attached(
     subject: &Subject,
@@ -230,6 +244,20 @@ fn call_at_the_end_of_the_trace_did_not_return() {
             })
             .collect();
         assert_eq!(results, [None::<i64>]);
+    });
+}
+
+/// A limit of time that no clock reaches is none.
+///
+/// Guarantee: trace/ends-in-time
+#[test]
+fn limit_beyond_every_clock_is_no_limit() {
+    over_each(|subject| {
+        let program = Program { command: vec!["true".into()] };
+        let target = Target::Start(program);
+        let settings = Settings { limit: Some(Duration::MAX), ..Settings::new(target) };
+        let outcome = subject.make(settings).unwrap().run(&mut |_| {}).unwrap();
+        assert_eq!(outcome.end, Some(End::Exited(0)));
     });
 }
 

@@ -34,7 +34,7 @@ fn sleeper_is_not_charged_for_a_reader() {
         // anything else.
         let reads = trace
             .named_of("read", trace.fact("reader"))
-            .filter(|call| call.arguments[2] == 64 << 10);
+            .filter(|call| call.arguments[2] == 1 << 20);
         assert_eq!(reads.count() as u64, trace.fact("reads"));
         let reads = sum(trace.named_of("read", trace.fact("reader")));
         assert!(

@@ -140,6 +140,51 @@ fn children_of_every_call_are_traced() {
     });
 }
 
+/// How a thread began: its process and the parent.
+fn beginnings(trace: &Trace, of: u64) -> Vec<(u64, u64)> {
+    let beginning = |event: &Event| match event {
+        Event::Began { process, thread, parent, .. } if u64::from(*thread) == of => {
+            Some((u64::from(*process), u64::from(*parent)))
+        }
+        _ => None,
+    };
+    trace.events.iter().filter_map(beginning).collect()
+}
+
+/// A thread that clone makes with SIGCHLD among its flags, as processes have it, is a thread.
+///
+/// Guarantee: trace/every-call
+#[test]
+fn thread_made_with_sigchld_is_no_process() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["makes_thread_by_clone"]);
+        let (process, thread) = (trace.fact("process"), trace.fact("thread"));
+        assert_eq!(beginnings(&trace, thread), [(process, process)]);
+        let marks = trace.named_of("getppid", thread);
+        assert_eq!(marks.map(|call| u64::from(call.process)).collect::<Vec<_>>(), [process]);
+        let (began, ended) = lives(&trace);
+        assert_eq!((began.len(), ended.len()), (2, 2));
+    });
+}
+
+/// A child that is made with CLONE_UNTRACED is traced; where its beginning was missed, that is
+/// noted.
+///
+/// Guarantee: trace/every-call
+#[test]
+fn child_hidden_from_tracers_is_traced() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["makes_untraced"]);
+        let (process, child) = (trace.fact("process"), trace.fact("child"));
+        assert_eq!(beginnings(&trace, child), [(child, process)]);
+        assert_eq!(trace.named_of("getppid", child).count(), 1);
+        let (began, ended) = lives(&trace);
+        assert_eq!((began.len(), ended.len()), (2, 2));
+        let notes = trace.outcome.about.notes.join("\n");
+        assert_eq!(notes.contains("CLONE_UNTRACED"), subject.name == "ptrace", "{notes}");
+    });
+}
+
 /// Guarantee: trace/every-call
 #[test]
 fn a_call_is_named_by_the_door_that_it_came_through() {
@@ -176,6 +221,44 @@ fn seccomp_filter_works_under_trace() {
         let trace = Trace::of(subject, &["filtered_to_death"]);
         assert!(!trace.has_fact("went_on"));
         assert_eq!(trace.outcome.end, Some(End::Killed(libc::SIGSYS as u8)));
+    });
+}
+
+/// A call for which a seccomp filter kills did not return, of a process as of a thread.
+///
+/// Guarantee: trace/every-call
+#[test]
+fn call_killed_by_seccomp_did_not_return() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["filtered_to_death"]);
+        let results: Vec<_> = trace.named("getppid").map(|call| call.result).collect();
+        assert_eq!(results, [None::<i64>]);
+        let trace = Trace::of(subject, &["filtered_thread"]);
+        let killed = trace.named_of("getppid", trace.fact("killed"));
+        let results: Vec<_> = killed.map(|call| call.result).collect();
+        assert_eq!(results, [None::<i64>]);
+        assert_eq!((trace.fact("went_on"), trace.outcome.end), (1, Some(End::Exited(0))));
+    });
+}
+
+/// A call that returned stays one that did when SIGSYS ends its thread later: sent from outside, or
+/// because a seccomp filter kills the process for a call of another thread.
+///
+/// Guarantee: trace/every-call
+#[test]
+fn returned_call_stays_so_when_sigsys_ends_its_thread() {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let is_filtered = !status.contains("Seccomp:\t0\n");
+    over_each(|subject| {
+        if is_filtered && subject.name == "ptrace" {
+            return println!("not run over ptrace: all threads have the filter of this container");
+        }
+        for workload in ["is_sent_sigsys_after_read", "filtered_to_death_after_read"] {
+            let trace = Trace::of(subject, &[workload]);
+            assert_eq!(trace.outcome.end, Some(End::Killed(libc::SIGSYS as u8)));
+            let last = trace.named_of("read", trace.fact("reader")).last();
+            assert_eq!(last.map(|call| call.result), Some(Some(0)), "{workload}");
+        }
     });
 }
 
