@@ -427,6 +427,19 @@ static int ask_host(holdfast_call *call, void *context) {
     return error;
 }
 
+/* The function of the host that is called when there are no more calls, if any. */
+static char at_the_end[256];
+
+static int ask_at_the_end(holdfast_call *call, void *context) {
+    (void)context;
+    size_t size;
+    const char *name = holdfast_input(call, &size);
+    if (size >= sizeof at_the_end) return holdfast_fail(call, "the name is too long");
+    memcpy(at_the_end, name, size);
+    at_the_end[size] = 0;
+    return 0;
+}
+
 /* Calls the function `echo` of the host so often, with 8 bytes. */
 static int ask_host_often(holdfast_call *call, void *context) {
     (void)context;
@@ -529,9 +542,16 @@ int main(int argc, char **argv) {
         {"ask_without_end", ask_without_end}, {"ask_host", ask_host},
         {"ask_host_in_transaction", ask_host_in_transaction}, {"ask_host_wrongly", ask_host_wrongly},
         {"ask_host_often", ask_host_often}, {"own_name", tell_own_name},
+        {"ask_at_the_end", ask_at_the_end},
     };
     for (size_t at = 0; at < sizeof functions / sizeof *functions; at++) {
         if (holdfast_export(functions[at].name, functions[at].function, NULL)) return 1;
     }
-    return holdfast_serve();
+    int status = holdfast_serve();
+    if (at_the_end[0]) {
+        holdfast_result result = {0};
+        (void)holdfast_call_host(holdfast_import(at_the_end), NULL, 0, &result);
+        holdfast_result_free(&result);
+    }
+    return status;
 }

@@ -66,9 +66,9 @@ pub unsafe extern "C" fn nv_doc_parse(
 ) -> c_int {
     // SAFETY: per the contract.
     let (name, html, options) = unsafe { (text(name), bytes(html, size), options(limits)) };
-    match name {
-        Ok(name) => status(documents::parse(name, || Ok(Box::new(html)), &options)),
-        Err(failure) => note(&failure),
+    match (name, html) {
+        (Ok(name), Ok(html)) => status(documents::parse(name, || Ok(Box::new(html)), &options)),
+        (Err(failure), _) | (_, Err(failure)) => note(&failure),
     }
 }
 

@@ -190,13 +190,18 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Failure> {
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| Failure::NoText)
 }
 
+/// The bytes of a text with a size. NULL has none: a size beside it, or one that is more than memory
+/// holds, is a mistake, and not the text of no bytes that would take the place of what is there.
+///
 /// # Safety
-/// `bytes` must be NULL or lead to `size` bytes, which stay for `'a`.
-pub(crate) unsafe fn bytes<'a>(bytes: *const u8, size: usize) -> &'a [u8] {
-    match bytes.is_null() {
-        true => &[],
+/// `bytes` must be NULL or lead to `size` bytes, which stay for `'a`, unless that is more than memory
+/// holds.
+pub(crate) unsafe fn bytes<'a>(bytes: *const u8, size: usize) -> Result<&'a [u8], Failure> {
+    match size {
+        0 => Ok(&[]),
+        _ if bytes.is_null() || isize::try_from(size).is_err() => Err(Failure::NoText),
         // SAFETY: per the contract.
-        false => unsafe { std::slice::from_raw_parts(bytes, size) },
+        _ => Ok(unsafe { std::slice::from_raw_parts(bytes, size) }),
     }
 }
 
@@ -204,7 +209,7 @@ pub(crate) unsafe fn bytes<'a>(bytes: *const u8, size: usize) -> &'a [u8] {
 /// As for [`bytes`].
 pub(crate) unsafe fn sized_text<'a>(text: *const c_char, size: usize) -> Result<&'a str, Failure> {
     // SAFETY: per the contract.
-    std::str::from_utf8(unsafe { bytes(text.cast(), size) }).map_err(|_| Failure::NoText)
+    std::str::from_utf8(unsafe { bytes(text.cast(), size) }?).map_err(|_| Failure::NoText)
 }
 
 pub(crate) fn status(result: Result<(), c_int>) -> c_int {

@@ -180,7 +180,7 @@ pub(crate) enum Failure {
     )]
     Stale,
     /// What must be text is none.
-    #[error("a name, selector or text is NULL or no UTF-8; pass UTF-8")]
+    #[error("a name, selector or text is NULL, larger than memory or no UTF-8; pass UTF-8")]
     NoText,
     /// A page's file.
     #[error("cannot read {path}: {source}; check the path")]

@@ -3,6 +3,7 @@
 //! Invariants:
 //! - Functions without a handle work in one heap, that of `nv_open`; `nv_heap_open` opens others
 //!   beside it. Everything happens under one lock, the opening included.
+//! - A handle is of one opening of one heap, and of nothing after that was closed.
 //! - A panic under the lock poisons it: from then on every call fails, and nothing is closed in an
 //!   unknown state. The next process finds what a kill would have left.
 //! - A thread in a compartment works in that instead, without the lock: the session there is the
@@ -92,7 +93,7 @@ struct Session {
 struct Sessions {
     first: State,
     /// By the index in their handles less 1; one that was closed leaves its place free, and no
-    /// other heap gets its handle.
+    /// other heap gets its handle. (That of the first is [`first_handle`].)
     others: Vec<Option<Box<Session>>>,
 }
 
@@ -347,22 +348,22 @@ impl Sessions {
     /// The open heap of a handle.
     fn session(&mut self, heap: HeapHandle) -> Result<&mut Session, Failure> {
         match heap.index() {
-            None => Err(Failure::NoSuchHandle),
-            Some(0) => match &mut self.first {
+            Some(_) if first_handle() == Some(heap) => match &mut self.first {
                 State::Open(session) => Ok(session),
                 _ => Err(Failure::NoSuchHandle),
             },
             Some(index) => {
-                let session = self.others.get_mut(index - 1).and_then(Option::as_deref_mut);
-                session.ok_or(Failure::NoSuchHandle)
+                let place = index.checked_sub(1).and_then(|place| self.others.get_mut(place));
+                place.and_then(Option::as_deref_mut).ok_or(Failure::NoSuchHandle)
             }
+            None => Err(Failure::NoSuchHandle),
         }
     }
 
     /// The handle of the heap of this name, if it is open.
     fn find(&self, name: &str) -> Option<HeapHandle> {
         if matches!(&self.first, State::Open(session) if session.name == name) {
-            return Some(HeapHandle::of(0));
+            return first_handle();
         }
         let is_it = |other: &Option<Box<Session>>| other.as_ref().is_some_and(|s| s.name == name);
         self.others.iter().position(is_it).map(|index| HeapHandle::of(index + 1))
@@ -375,6 +376,18 @@ impl Sessions {
         all.extend(self.first.take(State::Ended));
         all
     }
+}
+
+/// The handle of the heap of the functions without one, if it is open: by the number of its
+/// session, behind the indices of all others.
+fn first_handle() -> Option<HeapHandle> {
+    let number = CURRENT.load(Ordering::Acquire) as usize;
+    (number != 0).then(|| HeapHandle::of(OTHERS_MAX + number))
+}
+
+/// Whether it is, or was, the handle of such a heap.
+fn is_of_first(heap: HeapHandle) -> bool {
+    heap.index().is_some_and(|index| index > OTHERS_MAX)
 }
 
 /// The number of a session that is about to begin.
@@ -501,8 +514,14 @@ pub(crate) fn open(name: Option<&str>, limit_bytes: u64, mode: Consistency) -> R
 
 /// `nv_close`; nothing is open: nothing to do.
 pub(crate) fn close() -> Result<(), c_int> {
+    close_first(|| Ok(()))
+}
+
+/// As [`close`], if `check` allows that.
+fn close_first(check: impl FnOnce() -> Result<(), Failure>) -> Result<(), c_int> {
     locked(|state| {
         check_outside()?;
+        check()?;
         if let State::Closed = state {
             return Ok(());
         }
@@ -520,7 +539,10 @@ pub(crate) fn close() -> Result<(), c_int> {
 /// open already. Without a name the one of the functions without a handle.
 pub(crate) fn open_other(name: Option<&str>) -> Result<HeapHandle, c_int> {
     locked_all(|all| {
-        let Some(name) = name else { return all.first.session().map(|_| HeapHandle::of(0)) };
+        let Some(name) = name else {
+            all.first.session()?;
+            return first_handle().ok_or(Failure::NoSuchHandle);
+        };
         if let State::Ended = all.first {
             return Err(Failure::Ending);
         }
@@ -538,12 +560,17 @@ pub(crate) fn open_other(name: Option<&str>) -> Result<HeapHandle, c_int> {
 
 /// `nv_heap_close`.
 pub(crate) fn close_other(heap: HeapHandle) -> Result<(), c_int> {
-    if heap == HeapHandle::of(0) {
-        return close();
+    if is_of_first(heap) {
+        let is_open = || match first_handle() {
+            Some(first) if first == heap => Ok(()),
+            _ => Err(Failure::NoSuchHandle),
+        };
+        return close_first(is_open);
     }
     locked_all(|all| {
         all.session(heap)?.prepare_close()?;
-        let place = heap.index().and_then(|index| all.others.get_mut(index - 1));
+        let place = heap.index().and_then(|index| index.checked_sub(1));
+        let place = place.and_then(|place| all.others.get_mut(place));
         let Some(session) = place.and_then(Option::take) else { return Ok(()) };
         let closed = session.close();
         ending::forget();

@@ -35,6 +35,17 @@ fn heaps_of_one_program_are_apart() {
     }
 }
 
+/// A handle of the heap of `nv_open` is of no heap after that was closed, whatever is opened next.
+///
+/// Guarantee: programs/several-heaps
+#[test]
+fn handle_of_a_closed_heap_leads_to_no_other() {
+    let Some(bench) = bench() else { return };
+    let program = bench.compile("several.c", Linking::Shared);
+    assert_eq!(succeeded(&bench.command(&program).arg("stale").output().unwrap()), "");
+    assert_sound(&bench, &["words", "notes"]);
+}
+
 /// Objects by number need no heap to be named: they are in one of the program's own, which the next
 /// run finds.
 ///
@@ -94,4 +105,15 @@ fn containers_live_in_the_heap_of_their_allocator() {
         assert_eq!(succeeded(&output), expected);
     }
     assert_sound(&bench, &["words", "notes"]);
+}
+
+/// The allocator of a named heap finds that again after it was closed and opened.
+///
+/// Guarantee: programs/several-heaps
+#[test]
+fn named_heap_is_found_again_after_a_reopening() {
+    let Some(bench) = bench() else { return };
+    let program = bench.compile("several.cpp", Linking::Shared);
+    assert_eq!(succeeded(&bench.command(&program).arg("reopen").output().unwrap()), "");
+    assert_sound(&bench, &["words"]);
 }

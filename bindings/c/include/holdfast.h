@@ -258,8 +258,8 @@ void *nv_base(void);
 typedef struct nv_heap nv_heap;
 nv_heap *nv_heap_open(const char *name);
 
-/* As nv_close, of one heap: a native program lets it go, and the handle is of no heap from then on; in an applet an open
- * transaction is rolled back, and the heap stays. */
+/* As nv_close, of one heap: a native program lets it go, and the handle is of no heap from then on, nor is that of the heap
+ * of nv_open after nv_close; in an applet an open transaction is rolled back, and the heap stays. */
 int nv_heap_close(nv_heap *heap);
 
 /* The functions above in the heap of a handle; those without a handle work in the heap of nv_open, in an applet in the one

@@ -31,6 +31,7 @@
 
 #include <holdfast.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -103,16 +104,28 @@ public:
  *     using names = std::vector<int, holdfast::allocator<int, notes>>; */
 template <const char *Name> class named_heap {
 public:
-    /* The handle of nv_heap_open: opened when it is first asked for, and to be kept open. Throws error. */
+    /* The handle of nv_heap_open, which opens the heap where it is not open. It is kept, and asked for again by name in each
+     * session (nv_session): a heap that is closed with nv_close and opened with nv_open has another handle then. Between the
+     * two it stays closed, and what is asked of it fails with NV_NOT_GRANTED. One that nv_heap_close has closed is to stay so.
+     * Throws error when it was never opened and cannot be. */
     static nv_heap *handle() {
-        static nv_heap *const heap = opened();
-        return heap;
-    }
-
-private:
-    static nv_heap *opened() {
-        nv_heap *heap = nv_heap_open(Name);
-        if (!heap) throw error();
+        /* A thread that has not asked begins with what another one got, so that it opens nothing after nv_close. */
+        static std::atomic<nv_heap *> latest{nullptr};
+        /* Each thread's own: the two belong together, and a thread in a compartment has a session of its own. */
+        thread_local nv_heap *heap = nullptr;
+        thread_local std::uint64_t asked_in = 0;
+        const std::uint64_t session = nv_session();
+        if (!heap) heap = latest.load(std::memory_order_relaxed);
+        if (!heap || (session != 0 && session != asked_in)) {
+            nv_heap *found = nv_heap_open(Name);
+            if (found) {
+                heap = found;
+                asked_in = session;
+                latest.store(found, std::memory_order_relaxed);
+            } else if (!heap) {
+                throw error();
+            }
+        }
         return heap;
     }
 };

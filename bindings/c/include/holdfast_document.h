@@ -32,9 +32,9 @@
  *
  * Texts: what a function returns as pointer and size lies in the heap, is UTF-8, and does not end with NUL. It stays until the
  * document is changed, parsed again, compacted or removed, or the heap is closed: copy what is needed longer. What a function is
- * given as name or selector ends with NUL, and text has a size. What goes into a buffer of the caller's ends with NUL, is cut at
- * a character when there is no room for all, and *length receives the length of all without that NUL: a call with the size 0 asks
- * for it, and is no error.
+ * given as name or selector ends with NUL, and text has a size; NULL with a size other than 0 is NV_BAD_NAME. What goes
+ * into a buffer of the caller's ends with NUL, is cut at a character when there is no room for all, and *length receives the
+ * length of all without that NUL: a call with the size 0 asks for it, and is no error.
  *
  * Nodes are numbers, which stay as long as the document is not parsed again or compacted, from run to run.
  */

@@ -7,22 +7,25 @@
 //!   stream open, or is in a call that a signal interrupted; and closing, while it waits to call.
 #![forbid(unsafe_code)]
 
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use holdfast_applet::{Call, CallError, Command};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 
 use crate::buffer::Buffer;
 use crate::convert::{Seconds, Size};
 use crate::error::{Class, applet_error, close_error, no_turn, raise};
+use crate::functions;
 use crate::gate::Pass;
 use crate::inner::{Held, Inner, lock};
 use crate::input::Input;
 use crate::metrics;
 use crate::recipe::{Options, Recipe};
-use crate::signals;
+use crate::signals::{self, Raised};
 use crate::stream::Stream;
 use crate::turn::{NoTurn, SIGNALS_EVERY};
 
@@ -43,6 +46,7 @@ use crate::turn::{NoTurn, SIGNALS_EVERY};
 /// heaps, by default those of the environment.
 ///
 /// Any thread may call it; calls come one after the other, and the interpreter is free meanwhile.
+/// A signal whose handler raises (Ctrl-C) ends the wait for an applet that does not serve yet.
 /// An applet that crashes, hangs or breaks its rules takes nothing with it: the call raises, the
 /// heap is at its last consistent state, and `respawn` restarts it.
 #[pyclass(frozen, weakref, module = "holdfast")]
@@ -120,8 +124,34 @@ impl Applet {
             pool,
         };
         let recipe = Recipe::read(py, path, options)?;
-        let applet = recipe.start(py, Command::spawn)?;
-        Ok(Applet::of(Inner::new(recipe.path, recipe.limits.grace, Held::Own(applet))))
+        let raised = Raised::default();
+        let asked = raised.clone();
+        let begin = |command: Command| command.start_while(move || asked.goes_on()).spawn();
+        let started = recipe.start(py, begin);
+        let applet = started.map_err(|error| raised.take().unwrap_or(error))?;
+        let callables = recipe.given.callables();
+        let mut inner = Inner::new(recipe.path, recipe.limits.grace, Held::Own(applet));
+        (inner.raised, inner.callables) = (raised, callables);
+        Ok(Applet::of(inner))
+    }
+
+    /// Shows the garbage collector what the applet may call. Not while a stream has the applet,
+    /// too: that goes on without this object.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let callables = self.inner.as_ref().filter(|inner| Arc::strong_count(inner) == 1);
+        let mut callables = callables.into_iter().flat_map(|inner| &inner.callables);
+        callables.try_for_each(|callable| match callable.upgrade() {
+            Some(callable) => callable.traverse(&visit),
+            None => Ok(()),
+        })
+    }
+
+    fn __clear__(&self) {
+        for callable in self.inner.iter().flat_map(|inner| &inner.callables) {
+            if let Some(callable) = callable.upgrade() {
+                callable.clear();
+            }
+        }
     }
 
     /// Calls a function with bytes and returns its result.
@@ -289,13 +319,15 @@ impl Applet {
     }
 
     /// Starts it anew on the same heap: after its death, or, if it serves, after it was asked to
-    /// end. Buffers of before are void. Waits for a call that is under way.
+    /// end. Buffers of before are void. Waits for a call that is under way. A signal whose handler
+    /// raises ends that wait, and the wait for the new one to serve, which is gone then.
     fn respawn(&self, py: Python<'_>) -> PyResult<()> {
         let (inner, pass) = self.enter(py)?;
-        let result = signals::wait(py, |goes_on| {
+        let (result, raised) = signals::wait(py, |goes_on| {
             // In its turn, so that the next call finds what belongs to the new one.
             let (turn, _) = inner.turn(None, goes_on)?;
             let result = pass.respawn();
+            let raised = inner.raised.take();
             match &result {
                 Ok(()) => {
                     *lock(&inner.functions) = pass.functions();
@@ -305,20 +337,24 @@ impl Applet {
             }
             drop(turn);
             drop(pass);
-            Ok(result)
+            Ok((result, raised))
         })?;
-        result.map_err(|error| applet_error(py, &error))
+        result.map_err(|error| raised.unwrap_or_else(|| applet_error(py, &error)))
     }
 
     /// Ends the applet in order and closes its heap; one out of a pool goes back to it. Waits for a
-    /// call that is under way: `cancel()` it first not to. A signal whose handler raises ends that
-    /// wait, and the applet is as before. An open stream is closed. Closing twice does nothing.
+    /// call that is under way: `cancel()` it first not to. An open stream is closed. Closing twice
+    /// does nothing.
+    ///
+    /// A signal whose handler raises ends the wait. During a call the applet is as before then;
+    /// later it goes on to end by itself, and closing it again waits for that.
     ///
     /// Returns a `Closed` with what it cost and wrote; `None` for one that was closed before or is
-    /// a pool's.
+    /// a pool's. One that is asked to end may still call functions. A function that closes an
+    /// applet that ends already gets `None` at once: that end may wait for it.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let inner = self.inner(py)?;
-        if inner.gate.enter_to_end().is_some_and(|pass| pass.is_in_host_function()) {
+        if inner.is_in_host_function() {
             return Err(raise(py, Class::CallError, CallError::Busy, ()));
         }
         // Its calls that wait for their turn are inside, too.
@@ -328,14 +364,17 @@ impl Applet {
         let stream = lock(&inner.stream).upgrade();
         let closed = signals::wait(py, |goes_on| {
             if let Some(stream) = stream {
-                stream.close(inner);
+                stream.close(inner, goes_on)?;
             }
-            Ok(match inner.gate.close(goes_on)? {
-                Some(Held::Own(applet)) => applet.close().map(Some),
-                // Dropping it gives it back.
-                Some(Held::Pooled(_)) | None => Ok(None),
-            })
+            match inner.gate.close(goes_on)? {
+                Some(held) => inner.end(held),
+                None if functions::is_in_one() => return Ok(None),
+                None => {}
+            }
+            inner.closing.wait(goes_on)
         })?;
+        // Without one another thread has closed it.
+        let closed = closed.unwrap_or(Ok(Ok(None))).unwrap_or_else(|panic| resume_unwind(panic));
         let Some(closed) = closed.map_err(|error| close_error(py, &error))? else {
             return Ok(None);
         };

@@ -1,11 +1,16 @@
 //! Functions in Python that an applet may call.
 //!
-//! Invariant: whatever a function raises, the applet gets words and this process goes on; a Ctrl-C
-//! in one is seen by the call under way.
+//! Invariants:
+//! - Whatever a function raises, the applet gets words and this process goes on; a Ctrl-C in one is
+//!   seen by the call under way.
+//! - A thread is known to be in a function as long as it is in one ([`is_in_one`]): where it waits
+//!   for the end of an applet it may wait for itself.
+//! - A function that refers to its own applet keeps that no longer than the program does: the
+//!   garbage collector is shown what an applet may call, and takes it away.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
-
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use holdfast_applet::{Grants, HostCall, HostFunction, HostFunctionError};
@@ -13,6 +18,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use pyo3::{PyTraverseError, PyVisit};
 
 use crate::convert::{Seconds, Size};
 use crate::error::Class;
@@ -20,14 +26,76 @@ use crate::error::Class;
 /// The code of a function that raised.
 const CODE_RAISED: i32 = 1;
 
+thread_local! {
+    /// How many functions this thread is in, each called in the one before.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether this thread is in a function that an applet called, whichever applet, and also while
+/// that ends.
+pub(crate) fn is_in_one() -> bool {
+    DEPTH.get() > 0
+}
+
+/// This thread is in one more function, until it is dropped.
+#[must_use]
+struct Inside;
+
+impl Inside {
+    fn enter() -> Inside {
+        DEPTH.set(DEPTH.get() + 1);
+        Inside
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
 /// Functions by name.
 #[derive(Clone, Default)]
 pub(crate) struct Functions(Vec<(String, Function)>);
 
+/// What is called, until the garbage collector takes it away.
+pub(crate) struct Callable(Mutex<Option<Py<PyAny>>>);
+
+impl Callable {
+    fn of(object: Py<PyAny>) -> Arc<Callable> {
+        Arc::new(Callable(Mutex::new(Some(object))))
+    }
+
+    fn get(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.lock().as_ref().map(|object| object.clone_ref(py))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Py<PyAny>>> {
+        // It holds one value, set at once.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows it to the garbage collector. A thread that uses it holds the lock for no longer than
+    /// it has the interpreter.
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.0.try_lock() {
+            Ok(object) => visit.call(object.as_ref()),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Takes it away.
+    pub(crate) fn clear(&self) {
+        let object = self.lock().take();
+        // Dropping it may run any code.
+        drop(object);
+    }
+}
+
 /// A function, and what bounds it.
 #[derive(Clone)]
 struct Function {
-    callable: Arc<Py<PyAny>>,
+    callable: Arc<Callable>,
     timeout: Option<Duration>,
     input_bytes_max: Option<usize>,
     result_bytes_max: Option<usize>,
@@ -54,7 +122,7 @@ impl Function {
             )));
         }
         let mut function = Function {
-            callable: Arc::new(callable.unbind()),
+            callable: Callable::of(callable.unbind()),
             timeout: None,
             input_bytes_max: None,
             result_bytes_max: None,
@@ -75,7 +143,13 @@ impl Function {
     fn host_function(&self) -> HostFunction {
         let callable = self.callable.clone();
         let mut function = HostFunction::new(move |_: &HostCall<'_>, input: &[u8]| {
-            Python::attach(|py| call(py, &callable, input).map_err(|error| failure(py, &error)))
+            // Before the interpreter, which drops what waits for that.
+            let _inside = Inside::enter();
+            Python::attach(|py| {
+                let gone = || HostFunctionError::new(CODE_RAISED, "the function is gone");
+                let function = callable.get(py).ok_or_else(gone)?;
+                call(py, &function, input).map_err(|error| failure(py, &error))
+            })
         });
         if let Some(timeout) = self.timeout {
             function = function.timeout(timeout);
@@ -97,6 +171,11 @@ impl Functions {
             read.push((name.extract()?, Function::read(&name, &given)?));
         }
         Ok(Functions(read))
+    }
+
+    /// What an applet refers to by them.
+    pub(crate) fn callables(&self) -> Vec<Weak<Callable>> {
+        self.0.iter().map(|(_, function)| Arc::downgrade(&function.callable)).collect()
     }
 
     pub(crate) fn grant(&self, mut grants: Grants) -> Grants {

@@ -8,6 +8,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Weak;
 
 use holdfast_applet::{
     AppletError, DirGrant, Grants, HeapRequest, HeapRequestError, MAX_HEAP_LIMIT_BYTES, PathAccess,
@@ -26,7 +27,7 @@ use pyo3::types::PyString;
 
 use crate::convert::Size;
 use crate::error::{applet_error, extend};
-use crate::functions::Functions;
+use crate::functions::{Callable, Functions};
 
 /// What stands in the name of a compartment for a number of which no other applet has the
 /// compartment.
@@ -540,6 +541,11 @@ impl Given {
     /// Whether several applets at once can be given it.
     pub(crate) fn is_for_many(&self) -> bool {
         self.heaps.iter().all(HeapSpec::is_for_many)
+    }
+
+    /// The functions that the applet may call.
+    pub(crate) fn callables(&self) -> Vec<Weak<Callable>> {
+        self.functions.callables()
     }
 
     /// Removes what [`Given::open`] made, once it is closed.

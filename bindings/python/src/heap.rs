@@ -359,12 +359,18 @@ impl Heap {
         // Until it is closed: no value loses its memory in the middle of another thread's
         // transaction.
         let turn = core.my_turn(py)?;
+        if py.detach(|| core.is_closed_in_turn()) {
+            // By the thread that had the turn.
+            return Ok(());
+        }
         let module = py.import("holdfast._portable")?;
         let with_values: usize = module.call_method1("_objects", (slf,))?.extract()?;
         core.check_close(with_values).map_err(|refused| refused.raise(py))?;
         let released = Self::release_values(slf)?;
-        if let Err(refused) = py.detach(|| core.close(true)) {
-            if !core.is_closed() {
+        let (closed, is_closed) = py.detach(|| (core.close(true), core.is_closed_in_turn()));
+        if let Err(refused) = closed {
+            // A heap that is closed has no memory for them.
+            if !is_closed {
                 Self::restore_values(slf, &released)?;
             }
             return Err(refused.raise(py));

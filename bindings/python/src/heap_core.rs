@@ -11,7 +11,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ptr::NonNull;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::ThreadId;
 
 use holdfast_dom::Documents;
@@ -398,8 +398,19 @@ impl Core {
         }
     }
 
-    /// Whether it is closed.
+    /// Whether it is closed. Not while a thread works with it, or closes it: that may take long, and
+    /// this is asked with the interpreter in hand.
     pub(crate) fn is_closed(&self) -> bool {
+        match self.open.try_lock() {
+            Ok(open) => open.is_none(),
+            Err(TryLockError::Poisoned(open)) => open.into_inner().is_none(),
+            Err(TryLockError::WouldBlock) => false,
+        }
+    }
+
+    /// Whether it is closed, for the thread that has the turn: waits for one that just looks. To be
+    /// asked without the interpreter.
+    pub(crate) fn is_closed_in_turn(&self) -> bool {
         lock(&self.open).is_none()
     }
 

@@ -11,20 +11,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use holdfast_applet::{AppletError, CallError, CallMetrics, Pooled, SandboxKind};
+use holdfast_applet::{
+    AppletError, CallError, CallMetrics, CloseError, Closed, Pooled, SandboxKind,
+};
 use pyo3::prelude::*;
 
+use crate::closing::Closing;
 use crate::error::{call_error, cancelled};
+use crate::functions::{self, Callable};
 use crate::gate::Gate;
 use crate::process::Maker;
+use crate::signals::Raised;
 use crate::stream::Shared;
-use crate::turn::{NoTurn, Turn, Turns};
+use crate::turn::{Moment, NoTurn, Turn, Turns};
 
 /// The applet behind a Python object, shared with the streams of its calls.
 pub(crate) struct Inner {
     pub(crate) gate: Gate<Held>,
+    /// How it ends, once the gate is closed.
+    pub(crate) closing: Arc<Closing>,
     pub(crate) maker: Maker,
     pub(crate) path: PathBuf,
+    /// What a signal's handler raised while it was started anew.
+    pub(crate) raised: Raised,
+    /// What the applet may call of this program, for the garbage collector.
+    pub(crate) callables: Vec<Weak<Callable>>,
     pub(crate) functions: Mutex<Vec<String>>,
     pub(crate) weaker: Vec<String>,
     /// Whether it can serve on after a cancellation.
@@ -43,7 +54,10 @@ pub(crate) struct Inner {
 /// An applet of one's own, or one out of a pool.
 pub(crate) enum Held {
     Own(holdfast_applet::Applet),
+    /// One that the pool ends.
     Pooled(Pooled),
+    /// One that the pool takes back.
+    Reused(Pooled),
 }
 
 impl Deref for Held {
@@ -52,7 +66,18 @@ impl Deref for Held {
     fn deref(&self) -> &holdfast_applet::Applet {
         match self {
             Held::Own(applet) => applet,
-            Held::Pooled(applet) => applet,
+            Held::Pooled(applet) | Held::Reused(applet) => applet,
+        }
+    }
+}
+
+impl Held {
+    /// Ends it in order; one out of a pool, of which nothing is told, goes back to that.
+    pub(crate) fn close(self) -> Result<Option<Closed>, CloseError> {
+        match self {
+            Held::Own(applet) => applet.close().map(Some),
+            // Dropping it gives it back.
+            Held::Pooled(_) | Held::Reused(_) => Ok(None),
         }
     }
 }
@@ -63,8 +88,11 @@ impl Inner {
         let (functions, weaker) = (held.functions(), held.weaker());
         Inner {
             gate: Gate::new(held),
+            closing: Arc::default(),
             maker: Maker::new(),
             path,
+            raised: Raised::default(),
+            callables: Vec::new(),
             functions: Mutex::new(functions),
             weaker,
             outlives_cancel,
@@ -114,13 +142,26 @@ impl Inner {
         Ok((turn, known))
     }
 
-    /// The turn for what takes a moment; `None` while a stream has it, which leaves the applet to
-    /// others between its parts. Waits for a call while `goes_on` says so.
-    pub(crate) fn brief_turn(
-        &self,
-        goes_on: impl Fn() -> bool,
-    ) -> Result<Option<Turn<'_>>, NoTurn> {
+    /// The turn for what takes a moment. A stream leaves the applet to others between its parts.
+    /// Waits for that, or for a call, while `goes_on` says so.
+    pub(crate) fn brief_turn(&self, goes_on: impl Fn() -> bool) -> Result<Moment<'_>, NoTurn> {
         self.turns.take_briefly(goes_on)
+    }
+
+    /// Whether this thread is in a function that the applet called, or works for one, so that it
+    /// would wait for itself.
+    pub(crate) fn is_in_host_function(&self) -> bool {
+        self.gate.enter_to_end().is_some_and(|applet| applet.is_in_host_function())
+    }
+
+    /// Begins the end of what was taken out of the gate, or does it at once where that takes a
+    /// moment.
+    pub(crate) fn end(&self, held: Held) {
+        match held {
+            // Without a thread for each use of a pool's applet.
+            Held::Reused(_) => self.closing.run(move || held.close()),
+            Held::Own(_) | Held::Pooled(_) => self.closing.begin(move || held.close()),
+        }
     }
 
     /// Whether this thread is in a call of the applet, so that it would wait for itself.
@@ -150,6 +191,16 @@ impl Inner {
     pub(crate) fn note_death(&self, cause: Option<Arc<AppletError>>) {
         if cause.is_some() {
             *lock(&self.death) = cause;
+        }
+    }
+}
+
+impl Drop for Inner {
+    /// An end that nobody waited for is waited for now; but not by a function, which it may wait
+    /// for.
+    fn drop(&mut self) {
+        if !functions::is_in_one() {
+            self.closing.join();
         }
     }
 }

@@ -20,6 +20,7 @@
 mod applet;
 #[allow(unsafe_code, reason = "hands shared memory out by the buffer protocol")]
 mod buffer;
+mod closing;
 mod compiler;
 mod convert;
 mod document;

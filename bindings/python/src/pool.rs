@@ -28,6 +28,7 @@ pub(crate) struct Pool {
     pool: Mutex<Option<Arc<holdfast_applet::Pool>>>,
     path: PathBuf,
     grace: Duration,
+    is_reusing: bool,
     maker: Maker,
     notes: Notes,
 }
@@ -134,7 +135,7 @@ impl Pool {
             return Err(warning);
         }
         let pool = Mutex::new(Some(Arc::new(pool)));
-        Ok(Pool { pool, path, grace, maker: Maker::new(), notes })
+        Ok(Pool { pool, path, grace, is_reusing: reuse, maker: Maker::new(), notes })
     }
 
     /// An applet that serves: a warm one, or, when there is none, one that is started now. Close it
@@ -144,7 +145,11 @@ impl Pool {
         let taken = py.detach(|| {
             let taken = pool.take();
             drop(pool);
-            taken.map(|applet| Inner::new(self.path.clone(), self.grace, Held::Pooled(applet)))
+            let held = |applet| match self.is_reusing {
+                true => Held::Reused(applet),
+                false => Held::Pooled(applet),
+            };
+            taken.map(|applet| Inner::new(self.path.clone(), self.grace, held(applet)))
         });
         // Of starts in the background, too.
         let warned = warn(py, self.notes.take());

@@ -1,10 +1,11 @@
 //! Signals of Python (Ctrl-C) while a thread waits without the interpreter, which would run their
 //! handlers.
 //!
-//! Invariant: a handler runs with no lock held, and what it raises ends the wait.
+//! Invariant: a handler runs with no lock held, and what it raises ends the wait. (While an applet
+//! is started anew its own lock is held; then its methods refuse the thread, which has the turn.)
 #![forbid(unsafe_code)]
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
@@ -24,6 +25,22 @@ pub(crate) fn wait<R: Send>(
         return Err(error);
     }
     done.map_err(|why| no_turn(py, why))
+}
+
+/// What the handler of a signal has raised while an applet was started.
+#[derive(Clone, Default)]
+pub(crate) struct Raised(Arc<Mutex<Option<PyErr>>>);
+
+impl Raised {
+    /// Whether the applet is still wanted, for the thread that waits for it to serve.
+    pub(crate) fn goes_on(&self) -> bool {
+        handle(&self.0)
+    }
+
+    /// Takes it out.
+    pub(crate) fn take(&self) -> Option<PyErr> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// Has the interpreter run the handlers of signals on this thread, which it does only when it is

@@ -11,11 +11,15 @@
 //! - When `close` returns, the call is over. A native applet learns at once that the caller does
 //!   not want the rest; one in WebAssembly, which a cancellation ends, finds out when it sends
 //!   more, and is cancelled only if it has not ended the call by itself after the limit `grace`.
+//! - A function of the host that runs in the call does not wait for that.
+//! - A signal whose handler raises ends every wait here. A stream whose closing it has ended is
+//!   cancelled, and nobody waits for it but who closes it again.
 #![forbid(unsafe_code)]
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
 
@@ -26,7 +30,8 @@ use pyo3::types::PyBytes;
 use crate::error::{Class, no_turn, raise};
 use crate::inner::{Held, Inner, lock};
 use crate::process::Maker;
-use crate::turn::{NoTurn, SIGNALS_EVERY, Turn};
+use crate::signals;
+use crate::turn::{NoTurn, SIGNALS_EVERY, Turn, Turns, wait_while};
 
 /// Parts that wait to be taken.
 const PARTS_AHEAD: usize = 1;
@@ -46,6 +51,10 @@ pub(crate) struct Shared {
     over: Condvar,
     /// Another part is not wanted.
     is_closing: AtomicBool,
+    /// A thread that closed it does not wait for the end.
+    is_left: AtomicBool,
+    /// Threads that use it take turns.
+    readers: Turns,
     parts: Mutex<Option<Receiver<Part>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// The thread that used the stream last.
@@ -87,6 +96,8 @@ impl Stream {
             stage: Mutex::new(Stage::Waiting),
             over: Condvar::new(),
             is_closing: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
+            readers: Turns::default(),
             parts: Mutex::new(Some(parts)),
             thread: Mutex::default(),
             user: Mutex::default(),
@@ -122,7 +133,12 @@ impl Stream {
     fn parts(&self, py: Python<'_>) -> PyResult<(&Arc<Shared>, &Arc<Inner>)> {
         self.maker.check(py)?;
         let both = self.shared.as_ref().zip(self.inner.as_ref());
-        both.ok_or_else(|| raise(py, Class::Closed, "the stream is gone", ()))
+        let (shared, inner) =
+            both.ok_or_else(|| raise(py, Class::Closed, "the stream is gone", ()))?;
+        if inner.is_in_host_function() && !shared.is_over() {
+            return Err(raise(py, Class::CallError, CallError::Busy, ()));
+        }
+        Ok((shared, inner))
     }
 }
 
@@ -141,12 +157,12 @@ impl Stream {
         }
     }
 
-    /// Ends the stream: cancels the call if it is not over, and waits until it is. Closing twice
-    /// does nothing.
+    /// Ends the stream: cancels the call if it is not over, and waits until it is. A signal whose
+    /// handler raises ends that wait; the call is cancelled all the same. Closing twice does
+    /// nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let (shared, inner) = self.parts(py)?;
-        py.detach(|| shared.close(inner));
-        Ok(())
+        signals::wait(py, |goes_on| shared.close(inner, goes_on))
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -171,7 +187,10 @@ impl Drop for Stream {
         struct End(Arc<Shared>, Arc<Inner>);
         impl Drop for End {
             fn drop(&mut self) {
-                self.0.close(&self.1);
+                if !self.0.is_left.load(Ordering::SeqCst) {
+                    // It waits to the end, whatever comes.
+                    let _ = self.0.close(&self.1, || true);
+                }
             }
         }
         if let (Some(shared), Some(inner)) = (self.shared.take(), self.inner.take()) {
@@ -181,63 +200,99 @@ impl Drop for Stream {
 }
 
 impl Shared {
+    /// Whether the call is over.
+    fn is_over(&self) -> bool {
+        *lock(&self.stage) == Stage::Over
+    }
+
     /// Whether a call by this thread would wait for this thread: it used the stream last, and the
     /// call goes on.
     pub(crate) fn is_open_here(&self) -> bool {
-        *lock(&self.stage) != Stage::Over && *lock(&self.user) == Some(thread::current().id())
+        !self.is_over() && *lock(&self.user) == Some(thread::current().id())
     }
 
     /// The next part; what a signal's handler raised meanwhile, when the stream is as before.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Part>> {
         *lock(&self.user) = Some(thread::current().id());
-        loop {
-            let waited = py.detach(|| {
-                let mut parts = lock(&self.parts);
-                if self.is_closing.load(Ordering::SeqCst) {
-                    return Ok(None);
+        signals::wait(py, |goes_on| {
+            // In a handler that has interrupted it here, this thread has the turn.
+            let is_nested = self.readers.is_here();
+            let _turn = (!is_nested).then(|| self.readers.take(None, goes_on)).transpose()?;
+            loop {
+                match self.receive() {
+                    ControlFlow::Break(part) => return Ok(part),
+                    ControlFlow::Continue(()) if goes_on() => {}
+                    ControlFlow::Continue(()) => return Err(NoTurn::GivenUp),
                 }
-                let Some(receiver) = parts.as_ref() else { return Ok(None) };
-                match receiver.recv_timeout(SIGNALS_EVERY) {
-                    Ok(part) => Ok(Some(part)),
-                    Err(RecvTimeoutError::Timeout) => Err(()),
-                    Err(RecvTimeoutError::Disconnected) => {
-                        // The thread has ended.
-                        *parts = None;
-                        Ok(None)
-                    }
-                }
-            });
-            match waited {
-                Ok(part) => return Ok(part),
-                Err(()) => py.check_signals()?,
+            }
+        })
+    }
+
+    /// The next part, or that there is none any more; goes on when none came for a while.
+    fn receive(&self) -> ControlFlow<Option<Part>> {
+        let mut parts = lock(&self.parts);
+        if self.is_closing.load(Ordering::SeqCst) {
+            return ControlFlow::Break(None);
+        }
+        let Some(receiver) = parts.as_ref() else { return ControlFlow::Break(None) };
+        match receiver.recv_timeout(SIGNALS_EVERY) {
+            Ok(part) => ControlFlow::Break(Some(part)),
+            Err(RecvTimeoutError::Timeout) => ControlFlow::Continue(()),
+            Err(RecvTimeoutError::Disconnected) => {
+                // The thread has ended.
+                *parts = None;
+                ControlFlow::Break(None)
             }
         }
     }
 
-    /// See [`Stream::close`].
-    pub(crate) fn close(&self, inner: &Inner) {
+    /// See [`Stream::close`]; waits while `goes_on` says so.
+    pub(crate) fn close(&self, inner: &Inner, goes_on: impl Fn() -> bool) -> Result<(), NoTurn> {
         self.is_closing.store(true, Ordering::SeqCst);
         if inner.outlives_cancel {
-            self.cancel(inner, Duration::ZERO);
+            self.cancel(inner);
         }
         // The thread that has the call finds no one to hand a part to, and drops the rest.
         drop(lock(&self.parts).take());
-        if !inner.outlives_cancel {
-            self.cancel(inner, inner.grace);
+        if inner.is_in_host_function() {
+            // The garbage collector takes a stream away wherever Python runs. The call ends once the
+            // function has returned.
+            return Ok(());
         }
+        let mut ended = Ok(());
+        if !inner.outlives_cancel {
+            ended = self.wait_for_end(Some(inner.grace), &goes_on);
+            // Also for one that waits no longer: there may be no other who does.
+            self.cancel(inner);
+        }
+        if ended != Err(NoTurn::GivenUp) {
+            ended = self.wait_for_end(None, goes_on);
+        }
+        self.is_left.store(ended.is_err(), Ordering::SeqCst);
+        ended?;
         let thread = lock(&self.thread).take();
         // Its panic would be ours; it has let go of the applet all the same.
         let _ = thread.map(JoinHandle::join);
+        Ok(())
     }
 
-    /// Cancels the call if it is under way then.
-    fn cancel(&self, inner: &Inner, patience: Duration) {
-        let is_going_on = |stage: &mut Stage| *stage != Stage::Over;
-        let waited = self.over.wait_timeout_while(lock(&self.stage), patience, is_going_on);
-        let (stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
+    /// Cancels the call if it is under way.
+    fn cancel(&self, inner: &Inner) {
+        let stage = lock(&self.stage);
         if *stage == Stage::UnderWay {
             inner.cancel();
         }
+    }
+
+    /// Waits until the call is over: no longer than `patience`, and while `goes_on` says so.
+    fn wait_for_end(
+        &self,
+        patience: Option<Duration>,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<(), NoTurn> {
+        let is_going_on = |stage: &Stage| *stage != Stage::Over;
+        let stage = lock(&self.stage);
+        wait_while(&self.stage, &self.over, stage, patience, is_going_on, goes_on).map(drop)
     }
 
     /// The call has the turn; whether it is still wanted.
@@ -301,12 +356,10 @@ impl Worker {
             Ok(stream) => stream,
             Err(error) => return Some(error),
         };
-        // It waits until parts are taken, for as long as Python likes.
-        turn.lend();
-        let mut is_wanted = self.sender.send(Part::Begun).is_ok();
+        let mut is_wanted = self.hand(Part::Begun, turn);
         while is_wanted {
             match stream.next() {
-                Some(Ok(chunk)) => is_wanted = self.sender.send(Part::Bytes(chunk.bytes)).is_ok(),
+                Some(Ok(chunk)) => is_wanted = self.hand(Part::Bytes(chunk.bytes), turn),
                 Some(Err(error)) => return Some(error),
                 None => break,
             }
@@ -318,5 +371,21 @@ impl Worker {
             self.inner.note_death(applet.cause_of_death());
         }
         None
+    }
+
+    /// Hands one part over; whether more are wanted.
+    fn hand(&self, part: Part, turn: &Turn<'_>) -> bool {
+        // It waits until parts are taken, for as long as Python likes.
+        turn.lend();
+        let is_wanted = self.sender.send(part).is_ok();
+        turn.recall();
+        is_wanted
+    }
+}
+
+impl Drop for Worker {
+    /// Who waits for the end does so also after a panic.
+    fn drop(&mut self) {
+        self.shared.end();
     }
 }

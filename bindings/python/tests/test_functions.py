@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import holdfast
@@ -57,6 +60,71 @@ def test_a_function_cannot_call_its_applet_back(start: Start) -> None:
     with pytest.raises(holdfast.CallFailed, match="in a host function"):
         ask(applets[1], "close")
     assert applets[1].call("echo", b"on") == b"on"
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_a_function_may_close_an_applet_that_ends(places: Places, timeout: float | None) -> None:
+    applets: list[holdfast.Applet] = []
+    closed: list[object] = []
+
+    # As a helper that closes everything: each of them ends when it is called.
+    def close(data: bytes) -> bytes:
+        for applet in applets:
+            closed.append(applet.close())
+        return data
+
+    functions = {"close": holdfast.HostFunction(close, timeout=timeout)}
+    for _ in range(2):
+        applet = holdfast.Applet(program("trial", "native"), functions=functions, grace=10.0, **places)
+        applets.append(applet)
+        applet.call("ask_at_the_end", b"close")
+    ended = threading.Thread(target=lambda: close(b""), daemon=True)
+    ended.start()
+    ended.join(30)
+    assert not ended.is_alive()
+    assert all(applet.closed for applet in applets)
+    # The second one was closed by the function of the first, and its own function found both closed.
+    first, *_, last = closed
+    assert first is None and last is None
+    assert len(closed) == 6 and sum(one is not None for one in closed) == 2
+
+
+def test_a_function_does_not_wait_for_its_own_stream(start: Start) -> None:
+    streams: list[holdfast.Stream] = []
+    opened = threading.Event()
+
+    def back(data: bytes) -> bytes:
+        assert opened.wait(20)
+        uses: list[Callable[[], object]] = [lambda: next(streams[0]), streams[0].close]
+        for use in uses:
+            with pytest.raises(holdfast.CallError, match="in a host function"):
+                use()
+        return data
+
+    def drop(data: bytes) -> bytes:
+        assert opened.wait(20)
+        streams.clear()
+        gc.collect()
+        return data
+
+    applet = start("trial", functions={"back": back, "drop": drop})
+    streams.append(applet.stream("ask_host", b"back\0done"))
+    opened.set()
+    assert list(streams[0]) == [b"done"]
+    streams[0].close()
+    streams.clear()
+    opened.clear()
+    streams.append(applet.stream("ask_host", b"drop\0done"))
+    opened.set()
+    deadline = time.monotonic() + 20
+    while True:
+        # Until the call of that stream is over.
+        try:
+            assert applet.call("echo", b"on") == b"on"
+            break
+        except holdfast.CallError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 def test_other_threads_run_while_a_function_waits(start: Start) -> None:

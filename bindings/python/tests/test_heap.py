@@ -82,6 +82,38 @@ def test_no_room_is_an_error_and_leaves_things_as_they_were(heap: holdfast.Heap)
     heap.create("small", 100)
 
 
+# Guarantee: programs/python-threads
+def test_threads_may_close_a_heap_at_once(places: Places) -> None:
+    heap = holdfast.Heap("state", **places)
+    begun, go_on = threading.Event(), threading.Event()
+    failures: list[BaseException] = []
+
+    def hold() -> None:
+        with heap.transaction():
+            begun.set()
+            assert go_on.wait(60)
+
+    def close() -> None:
+        try:
+            heap.close()
+        except BaseException as failure:
+            failures.append(failure)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert begun.wait(20)
+    closers = [threading.Thread(target=close) for _ in range(4)]
+    for thread in closers:
+        thread.start()
+    # Until each waits for the transaction.
+    time.sleep(0.3)
+    assert not heap.closed
+    go_on.set()
+    for thread in [holder, *closers]:
+        thread.join(20)
+    assert not failures and heap.closed
+
+
 # Guarantee: programs/python-buffers
 def test_closing_is_refused_while_there_are_views(places: Places) -> None:
     heap = holdfast.Heap("state", **places)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import signal
 import threading
@@ -13,7 +15,7 @@ from typing import Any
 
 import holdfast
 import pytest
-from conftest import Start, call_under_way
+from conftest import Start, call_under_way, program
 
 
 @contextmanager
@@ -60,6 +62,108 @@ def test_an_interrupt_reaches_who_waits_for_a_part(trial: holdfast.Applet) -> No
     if not trial.alive:
         trial.respawn()
     assert trial.call("echo", b"it goes on") == b"it goes on"
+
+
+# Guarantee: applets/interruptible
+# Guarantee: programs/python-cancel
+def test_an_interrupt_reaches_who_waits_for_a_stream(trial: holdfast.Applet) -> None:
+    streams: list[holdfast.Stream] = []
+    opened = threading.Event()
+
+    def read() -> None:
+        with contextlib.suppress(holdfast.HoldfastError), trial.stream("spin_until_cancelled", timeout=60) as parts:
+            streams.append(parts)
+            opened.set()
+            next(parts)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        assert opened.wait(20)
+        # Long enough for the other thread to be the one that waits for the part.
+        time.sleep(0.2)
+        uses: list[Callable[[], object]] = [trial.metrics, lambda: trial.buffer(1), lambda: next(streams[0])]
+        for use in uses:
+            with interrupted():
+                use()
+        # The stream was left alone.
+        assert reader.is_alive() and trial.alive
+    finally:
+        trial.cancel()
+        reader.join(20)
+    if not trial.alive:
+        trial.respawn()
+    assert trial.call("echo", b"it goes on") == b"it goes on"
+
+
+# Guarantee: applets/interruptible
+# Guarantee: programs/python-cancel
+def test_an_interrupt_reaches_who_closes_a_stream(start: Start) -> None:
+    reached, go_on = threading.Event(), threading.Event()
+
+    def wait(data: bytes) -> bytes:
+        reached.set()
+        assert go_on.wait(60)
+        return data
+
+    applet = start(functions={"wait": wait})
+    stream = applet.stream("ask_host", b"wait\0done")
+    assert reached.wait(20)
+    try:
+        with interrupted():
+            stream.close()
+        with interrupted():
+            applet.close()
+        assert not applet.closed
+    finally:
+        go_on.set()
+    # Who closes it again waits for the end.
+    stream.close()
+    if not applet.alive:
+        applet.respawn()
+    assert applet.call("echo", b"it goes on") == b"it goes on"
+
+
+# Guarantee: applets/interruptible
+def test_an_interrupt_reaches_who_waits_for_a_start(kind: str, places: dict[str, Any]) -> None:
+    with interrupted(after=1):
+        holdfast.Applet(program("trial", kind), args=["--spin"], heap="mine", **places)
+    # Nothing of it is left.
+    with holdfast.Applet(program("trial", kind), heap="mine", **places) as applet:
+        assert applet.call("echo", b"it goes on") == b"it goes on"
+
+
+# Guarantee: applets/interruptible
+def test_an_interrupt_reaches_who_waits_for_the_end(places: dict[str, Any]) -> None:
+    # It takes no message any more, and so not the one that it is to end.
+    applet = holdfast.Applet(program("trial", "native"), grace=5.0, heap="kept", **places)
+    applet.call("count")
+    applet.call("stop_reading")
+    time.sleep(0.3)
+    began = time.monotonic()
+    with interrupted(after=0.2):
+        applet.close()
+    assert time.monotonic() - began < 3
+    # It goes on to end, which closing it again waits for.
+    assert applet.closed
+    closed = applet.close()
+    assert closed is not None and closed.metrics.calls == 2
+    assert applet.close() is None
+    with holdfast.Applet(program("trial", "native"), heap="kept", **places) as again:
+        assert again.call("look") == (1).to_bytes(8, "little")
+
+
+# Guarantee: programs/python-leaks
+def test_an_end_that_was_left_is_over_before_its_applet_is_gone(places: dict[str, Any]) -> None:
+    applet = holdfast.Applet(program("trial", "native"), grace=2.0, heap="kept", **places)
+    applet.call("stop_reading")
+    time.sleep(0.3)
+    with interrupted(after=0.2):
+        applet.close()
+    del applet
+    gc.collect()
+    # Its heap is free.
+    holdfast.Applet(program("trial", "native"), heap="kept", **places).close()
 
 
 # Guarantee: applets/interruptible

@@ -130,6 +130,27 @@ def test_another_thread_learns_the_costs_between_parts(trial: holdfast.Applet) -
         assert len(found) == 1
 
 
+def test_another_thread_learns_the_costs_of_a_flood(trial: holdfast.Applet) -> None:
+    # Parts that come and are taken without a pause, so that there is hardly a moment between them.
+    stop = threading.Event()
+
+    def read() -> None:
+        with trial.stream("flood_empty_until_cancelled", timeout=60) as parts:
+            while not stop.is_set():
+                next(parts)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        began = time.monotonic()
+        for _ in range(20):
+            assert trial.metrics().kind
+        assert time.monotonic() - began < 20
+    finally:
+        stop.set()
+        reader.join(20)
+
+
 def test_any_thread_may_go_on_with_a_stream(trial: holdfast.Applet) -> None:
     stream = trial.stream("parts", number(200))
     found: list[bytes] = []

@@ -190,6 +190,33 @@ def test_an_applet_that_nobody_refers_to_ends(start: Start, kind: str, places: d
         again.call("count")
 
 
+# Guarantee: programs/python-leaks
+def test_an_applet_that_its_own_function_refers_to_ends(kind: str, places: dict[str, Any]) -> None:
+    class Host:
+        def __init__(self) -> None:
+            functions = {"double": self.double}
+            self.applet = holdfast.Applet(program("trial", kind), heap="mine", functions=functions, **places)
+
+        def double(self, data: bytes) -> bytes:
+            return data * 2
+
+    host = Host()
+    # The collector takes nothing from what is in use, nor from a stream that is all that is left.
+    gc.collect()
+    stream = host.applet.stream("ask_host", b"double\0ab")
+    gone = weakref.ref(host.applet)
+    del host
+    gc.collect()
+    assert list(stream) == [b"abab"]
+    stream.close()
+    del stream
+    gc.collect()
+    assert gone() is None
+    # Its heap is free.
+    with holdfast.Applet(program("trial", kind), heap="mine", **places) as again:
+        assert again.call("echo", b"on") == b"on"
+
+
 def run_forked(work: Any) -> int:
     """Runs `work` in a forked child; 0 when it returned."""
     with warnings.catch_warnings():

@@ -198,6 +198,14 @@ static void errors(const char *file) {
     MUST(nv_doc_parse_file("page", "/none/there", NULL) == NV_NO_FILE && strstr(nv_message(), "/none/there"));
     MUST(nv_doc_parse_file("file", file, NULL) == 0 && nv_doc_select(nv_doc_open("file"), NV_DOC_ROOT, "em"));
 
+    /* What is no text takes the place of nothing. */
+    nv_node link = nv_doc_select(document, NV_DOC_ROOT, "a");
+    MUST(link && nv_doc_parse("page", NULL, 5, NULL) == NV_BAD_NAME && nv_doc_parse("page", "x", SIZE_MAX, NULL) == NV_BAD_NAME);
+    MUST(nv_doc_set_text(document, link, NULL, 5) == NV_BAD_NAME && nv_doc_set_text(document, link, "x", SIZE_MAX) == NV_BAD_NAME);
+    MUST(nv_doc_set_attribute(document, link, "href", NULL, 5) == NV_BAD_NAME && !nv_doc_create_text(document, NULL, 5));
+    look(document);
+    MUST(nv_doc_parse("empty", NULL, 0, NULL) == 0 && nv_doc_check(nv_doc_open("empty")) == 0);
+
     /* A page that is too deep or too long; the old one stays, and larger limits take it. */
     enum { DEEP = 3000 };
     static char deep[5 * DEEP + 1];

@@ -44,6 +44,23 @@ static void apart(void) {
     MUST(nv_heap_open("no such/name") == NULL && nv_errno() == NV_BAD_NAME);
 }
 
+/* A handle leads to the heap that it was given for, and to none that is opened after that was closed. */
+static void stale(void) {
+    MUST(nv_open("words", 0) == 0);
+    nv_heap *words = nv_heap_open(NULL);
+    MUST(words && nv_heap_open("words") == words && nv_malloc_in(words, "root", 8) && nv_close() == 0);
+    MUST(!nv_read_in(words, "root", NULL) && nv_errno() == NV_NOT_GRANTED);
+    MUST(nv_open("notes", 0) == 0);
+    nv_heap *notes = nv_heap_open(NULL);
+    MUST(notes && notes != words && nv_malloc_in(notes, "root", 8));
+    MUST(!nv_malloc_in(words, "stray", 8) && nv_errno() == NV_NOT_GRANTED && !nvread("stray", NULL));
+    MUST(nv_tx_begin_in(words) == NV_NOT_GRANTED && nv_heap_close(words) == NV_NOT_GRANTED);
+    MUST(nvread("root", NULL) && nv_heap_close(notes) == 0 && nv_heap_close(notes) == NV_NOT_GRANTED);
+    /* The same one opened anew has another handle, which a rollback leaves to it. */
+    MUST(nv_open_atomic("words", 0) == 0 && nv_heap_open("words") != words && (words = nv_heap_open(NULL)));
+    MUST(nv_rollback() == 0 && nv_heap_open(NULL) == words && nv_read_in(words, "root", NULL));
+}
+
 static void *begin_in(void *heap) {
     return (void *)(long)(nv_tx_begin_in(heap) || nv_tx_commit_in(heap) ? nv_errno() : 0);
 }
@@ -95,6 +112,7 @@ int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     if (!strcmp(what, "apart")) apart();
     else if (!strcmp(what, "threads")) threads();
+    else if (!strcmp(what, "stale")) stale();
     else if (!strcmp(what, "numbered")) numbered();
     else if (!strcmp(what, "unnamed")) unnamed();
     else if (!strcmp(what, "reserve")) reserve();

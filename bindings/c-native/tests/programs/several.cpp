@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <map>
+#include <new>
 #include <vector>
 
 inline constexpr char words_name[] = "words";
@@ -12,7 +13,29 @@ using notes = holdfast::named_heap<notes_name>;
 template <class T> using word_vector = std::vector<T, holdfast::allocator<T, words>>;
 template <class K, class V> using note_map = std::map<K, V, std::less<K>, holdfast::allocator<std::pair<const K, V>, notes>>;
 
-int main() {
+/* A heap that is closed and opened again has another handle, which its allocator asks for. */
+static void reopen() {
+    for (std::size_t round = 1; round <= 3; round++) {
+        holdfast::open(words_name);
+        nv_heap *handle = words::handle();
+        auto &list = holdfast::root_in<word_vector<long>>(handle, "list");
+        list.push_back(static_cast<long>(round));
+        if (list.size() != round || words::handle() != handle) std::printf("round %zu: %zu\n", round, list.size());
+        holdfast::close();
+        /* Nothing opens it meanwhile but nv_open. */
+        try {
+            if (holdfast::allocator<long, words>().allocate(1)) std::puts("allocated in a closed heap");
+        } catch (const std::bad_alloc &) {
+            if (nv_errno() != NV_NOT_GRANTED) std::puts(nv_message());
+        }
+    }
+}
+
+int main(int argc, char **) {
+    if (argc > 1) {
+        reopen();
+        return 0;
+    }
     auto &list = holdfast::root_in<word_vector<long>>(words::handle(), "list");
     auto &map = holdfast::typed_root_in<note_map<long, long>>(notes::handle(), "map");
     {
