@@ -40,8 +40,7 @@ fn a_limit_that_is_too_low_is_named() {
             println!("not run: there are no user name spaces here");
             continue;
         }
-        let status = if words == wasm { 134 } else { 125 };
-        assert_eq!(told.status, status, "{limit}: {}", told.err);
+        assert_eq!(told.status, 125, "{limit}: {}", told.err);
         for word in [named, needed, "raise th"] {
             assert!(told.err.contains(word), "{limit}: no {word:?} in: {}", told.err);
         }

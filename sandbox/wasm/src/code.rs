@@ -116,7 +116,9 @@ fn link(
         .map_err(|error| WasmError::host("set up the imports", format!("{error:#}")))?;
     let ready =
         linker.instantiate_pre(module).map_err(|error| explain::link_error(applet, &error))?;
-    match explain::missing_start(applet, module) {
+    let refused =
+        explain::missing_start(applet, module).or_else(|| explain::too_many_tables(applet, module));
+    match refused {
         Some(error) => Err(error),
         None => Ok(ready),
     }

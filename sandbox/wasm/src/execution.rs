@@ -15,7 +15,7 @@ use wasmtime::{Error, Store, UpdateDeadline};
 
 use crate::code::Code;
 use crate::control::RunControl;
-use crate::error::WasmError;
+use crate::error::{TrapCause, TrapReport, WasmError};
 use crate::explain::{self, Ended};
 use crate::heap_link::{HeapLink, HostFault};
 use crate::linear_memory;
@@ -122,7 +122,7 @@ impl Done {
                 Err(WasmError::Trap(report))
             }
             Ended::Trapped(report) => {
-                Err(refused_start(terms.applet, state).unwrap_or(WasmError::Trap(report)))
+                Err(refused_start(terms.applet, state).unwrap_or_else(|| not_begun(report)))
             }
         }
     }
@@ -138,6 +138,15 @@ pub(crate) fn host_fault(link: &HeapLink, function: Option<String>) -> Result<()
         Some(HostFault::ReadOnly) => Err(WasmError::ReadOnlyHeap { function }),
         Some(HostFault::Hole(place)) => Err(WasmError::HostAccess { function, place }),
         None => Ok(()),
+    }
+}
+
+/// What kept an applet from its first instruction, where no limit did: what its own file says, such
+/// as data outside of its memory, is a trap, and anything else the host could not give.
+fn not_begun(report: Box<TrapReport>) -> WasmError {
+    match &report.cause {
+        TrapCause::HostCall { detail } => WasmError::host("start the applet", detail),
+        _ => WasmError::Trap(report),
     }
 }
 

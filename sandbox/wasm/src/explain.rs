@@ -1,12 +1,13 @@
 //! Turns what wasmtime reports into the errors of this crate.
 #![forbid(unsafe_code)]
 
-use wasmtime::{Error, Module, Trap, UnknownImportError, WasmBacktrace};
+use wasmtime::{Error, ExternType, Module, Trap, UnknownImportError, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use crate::error::{Frame, MemoryLimitHit, TrapCause, TrapReport, WasmError};
 use crate::imports;
 use crate::layout::Layout;
+use crate::limits::TABLES_MAX;
 use crate::names::{self, Bounded};
 use crate::state::StopCause;
 
@@ -113,15 +114,19 @@ pub(crate) fn link_error(applet: &str, error: &Error) -> WasmError {
     match error.downcast_ref::<UnknownImportError>() {
         Some(unknown) => {
             let (module, name) = (names::shown(unknown.module()), names::shown(unknown.name()));
-            let hint = import_hint(unknown.module());
+            let hint = import_hint(unknown.module(), &unknown.ty());
             WasmError::UnknownImport { applet, module, name, hint }
         }
         None => WasmError::Invalid { applet, reason: names::lines(&format!("{error:#}")) },
     }
 }
 
-fn import_hint(module: &str) -> String {
+fn import_hint(module: &str, ty: &ExternType) -> String {
     match module {
+        _ if matches!(ty, ExternType::Memory(_) | ExternType::Table(_)) => {
+            "an applet brings its own memory and tables: link it without `--import-memory` and `--import-table`"
+                .to_owned()
+        }
         imports::MODULE => format!("module `holdfast` offers {}", imports::OFFER),
         "wasi_snapshot_preview1" => {
             "it is no function of WASI preview 1, and Holdfast offers no other version".to_owned()
@@ -138,9 +143,18 @@ fn import_hint(module: &str) -> String {
     }
 }
 
+/// The refusal of a module that has more tables than an applet may have.
+pub(crate) fn too_many_tables(applet: &str, module: &Module) -> Option<WasmError> {
+    let is_over = module.resources_required().num_tables as usize > TABLES_MAX;
+    is_over.then(|| WasmError::TableLimit {
+        applet: applet.to_owned(),
+        what: format!("tables ({TABLES_MAX})"),
+    })
+}
+
 /// Why a module is no program, if it is none.
 pub(crate) fn missing_start(applet: &str, module: &Module) -> Option<WasmError> {
-    let is_start = |ty: wasmtime::ExternType| {
+    let is_start = |ty: ExternType| {
         ty.func().is_some_and(|ty| ty.params().len() == 0 && ty.results().len() == 0)
     };
     if module.get_export("_start").is_some_and(is_start) {

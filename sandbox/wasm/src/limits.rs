@@ -21,7 +21,7 @@ const DEFAULT_COMPILE_TIMEOUT: Duration = Duration::from_secs(300);
 /// taken.
 const TABLE_ELEMENTS_MAX: usize = 1 << 20;
 /// Tables in an applet; compilers emit one or two.
-const TABLES_MAX: usize = 16;
+pub(crate) const TABLES_MAX: usize = 16;
 
 /// WasmLimits of one run. The heap's own limit is not among them: it belongs to the heap.
 #[derive(Debug, Clone)]

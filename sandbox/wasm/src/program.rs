@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -193,7 +193,7 @@ impl Program {
             (_, Identity::Sha256(sha256)) => Ok(sha256),
             (ProgramBytes::File { path, file, .. }, _) => {
                 let mut sum = Sha256::new();
-                read_pieces(path, whole(path, file)?, |piece| {
+                read_pieces(path, whole(file), |piece| {
                     sum.update(piece);
                     Ok(())
                 })?;
@@ -212,7 +212,7 @@ impl Program {
             ProgramBytes::Copied(source) => source.try_clone().map_err(cannot_copy),
             ProgramBytes::File { path, file, stamp } => {
                 room_for(stamp.bytes)?;
-                copy(path, whole(path, file)?, false)
+                copy(path, whole(file), false)
             }
             ProgramBytes::Bytes(bytes) => {
                 room_for(bytes.len() as u64)?;
@@ -223,9 +223,23 @@ impl Program {
 }
 
 /// A file from its start.
-fn whole<'a>(path: &Path, mut file: &'a File) -> Result<&'a File, WasmError> {
-    file.rewind().map_err(|source| WasmError::CannotRead { path: path.to_owned(), source })?;
-    Ok(file)
+fn whole(file: &File) -> FromStart<'_> {
+    FromStart { file, at: 0 }
+}
+
+/// Reads a file from its start, wherever its offset is, and leaves that alone: several threads may
+/// read one program at a time.
+struct FromStart<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for FromStart<'_> {
+    fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(piece, self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
 }
 
 /// Reads to the end, in pieces.
@@ -313,4 +327,26 @@ fn looks_like_text(start: &[u8]) -> bool {
         Err(error) => error.error_len().is_none() && start.len() == PIECE_BYTES,
     };
     (trimmed.starts_with(b"(") || trimmed.starts_with(b";;")) && is_utf8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of two readers of one open file gets all of it, however their reads alternate.
+    #[test]
+    fn readers_of_one_file_do_not_meet() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("module.wasm");
+        let bytes: Vec<u8> = (0..3 * PIECE_BYTES).map(|at| (at / 7) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let file = File::open(&path).unwrap();
+        let (mut one, mut other) = (whole(&file), whole(&file));
+        let mut found = vec![0; PIECE_BYTES];
+        one.read_exact(&mut found).unwrap();
+        let mut all = Vec::new();
+        other.read_to_end(&mut all).unwrap();
+        one.read_to_end(&mut found).unwrap();
+        assert!(all == bytes && found == bytes);
+    }
 }

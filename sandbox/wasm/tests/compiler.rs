@@ -73,6 +73,13 @@ fn host() {
             let tiny = b"\0asm\x01\0\0\0";
             println!("RESULT {}", end(&Program::from_bytes("tiny.wasm", *tiny).unwrap(), &options));
         }
+        "little address space" => {
+            options.limits.compile_in = CompileIn::ThisProcess;
+            // Enough to compile, and less than a linear memory reserves.
+            let little = Rlimit { current: Some(4 << 30), maximum: Some(4 << 30) };
+            rustix::process::setrlimit(Resource::As, little).unwrap();
+            println!("RESULT {}", end(&program(""), &options));
+        }
         other => panic!("{other}"),
     }
 }
@@ -238,6 +245,19 @@ fn a_host_that_cannot_start_it_is_told_why() {
         text.contains("cannot be started") && text.contains("temporarily unavailable"),
         "{text}"
     );
+}
+
+/// Where the process has no room for an applet's memory, nothing of the applet ran, and it did not
+/// trap.
+///
+/// Guarantee: sandbox/limits-are-named
+#[test]
+fn missing_address_space_is_no_trap() {
+    let output = host_as("little address space").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("RESULT cannot start the applet: reserving"), "{text}");
+    assert!(text.contains("ulimit -v") && text.contains("no fault of the applet"), "{text}");
 }
 
 /// Guarantee: sandbox/compile-time

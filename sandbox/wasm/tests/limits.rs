@@ -176,6 +176,24 @@ fn tables_are_limited_too() {
     assert!(matches!(finished.end, Err(WasmError::TableLimit { .. })), "{:?}", finished.end);
 }
 
+/// A module with more tables than an applet may have is refused by that name.
+///
+/// Guarantee: sandbox/limits-are-named
+#[test]
+fn too_many_tables_are_named() {
+    for (count, is_refused) in [(16, false), (17, true)] {
+        let tables = "(table 1 funcref)".repeat(count);
+        let finished = holdfast_wasm::run(&program_with("2", &tables, ""), &options(), None);
+        match &finished.end {
+            Ok(0) => assert!(!is_refused, "{count}"),
+            Err(WasmError::TableLimit { what, .. }) => {
+                assert!(is_refused && what.contains("tables (16)"), "{count}: {what}");
+            }
+            other => panic!("{count}: {other:?}"),
+        }
+    }
+}
+
 /// A limit refused long ago is not reported as the cause of a later trap.
 ///
 /// Guarantee: sandbox/limits-are-named

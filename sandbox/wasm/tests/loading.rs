@@ -81,6 +81,26 @@ fn an_unknown_import_is_named_with_what_exists() {
     }
 }
 
+/// A module that wants its host's memory or table is told how to be linked, not which library it
+/// lacks.
+///
+/// Guarantee: sandbox/own-status
+#[test]
+fn an_imported_memory_is_told_how_to_link() {
+    for import in ["(memory 1)", "(table 1 funcref)"] {
+        let finished = run_text(&format!(
+            "(module (import \"env\" \"outer\" {import}) (func (export \"_start\")))"
+        ));
+        assert!(
+            matches!(&finished.end, Err(WasmError::UnknownImport { .. })),
+            "{:?}",
+            finished.end
+        );
+        let text = error_text(&finished);
+        assert!(text.contains("env.outer") && text.contains("without `--import-memory`"), "{text}");
+    }
+}
+
 #[test]
 fn an_import_of_the_wrong_type_is_refused() {
     let finished = run_text(
