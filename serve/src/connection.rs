@@ -62,12 +62,12 @@ impl Connection {
             _ = &mut writer => return,
             () = self.stop.cancelled() => Some(Closing::new(Closing::AWAY, "the server ends")),
         };
-        let is_told = reason.is_some();
         let _ = close.send(reason);
         let farewell = async {
             let _ = writer.await;
-            // What the page sends until it hears of it would reset the connection.
-            while is_told && stream.next().await.is_some_and(|message| message.is_ok()) {}
+            // Reading sends the answer to a close of the page. What it sends itself until it hears
+            // of ours would reset the connection.
+            while stream.next().await.is_some_and(|message| message.is_ok()) {}
         };
         let _ = timeout(FAREWELL, farewell).await;
     }

@@ -3,6 +3,7 @@
 //! Invariants: no file outside of the directory is read, whatever a path or a symbolic link says: the
 //! kernel resolves each path beneath the open directory. Hidden files are not served.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::Response;
 use futures_util::StreamExt;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
@@ -36,14 +37,15 @@ impl Files {
         Ok(Files(Arc::new(rustix::fs::open(path, flags, Mode::empty())?)))
     }
 
-    /// The answer to a request for a path of an address, as it is written there.
+    /// The answer to a request for the path of an address, as it is written there.
     /// Its bytes are read while they leave, and keep `serving` until then.
     pub(crate) async fn answer(
         &self,
         method: &Method,
-        path: &str,
+        address: &Uri,
         serving: Arc<Serving>,
     ) -> Response {
+        let path = address.path();
         if *method != Method::GET && *method != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "files are read with GET");
         }
@@ -62,7 +64,9 @@ impl Files {
             // So that relative addresses in its page are right.
             Ok(Found::Directory) if !path.starts_with("//") => {
                 let mut answer = text(StatusCode::PERMANENT_REDIRECT, "");
-                match HeaderValue::from_str(&format!("{path}/")) {
+                // What is behind the path is for that page.
+                let query = address.query().map(|query| format!("?{query}")).unwrap_or_default();
+                match HeaderValue::from_str(&ascii(&format!("{path}/{query}"))) {
                     Ok(to) => {
                         answer.headers_mut().insert(header::LOCATION, to);
                         answer
@@ -112,6 +116,20 @@ fn file_name(path: &str) -> Option<PathBuf> {
         return None;
     }
     Some(name)
+}
+
+/// An address as a header may have it: what is beyond ASCII is percent-encoded.
+fn ascii(address: &str) -> String {
+    let mut encoded = String::with_capacity(address.len());
+    for byte in address.bytes() {
+        if byte.is_ascii() {
+            encoded.push(char::from(byte));
+        } else {
+            // A `String` takes all that is written to it.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
 }
 
 fn percent_decoded(text: &str) -> Option<Vec<u8>> {

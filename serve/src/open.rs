@@ -12,7 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use holdfast_applet::{
-    Applet, AppletError, Command, Failure, Grants, Limits, MAX_HEAP_LIMIT_BYTES, SandboxKind, Stdio,
+    Applet, AppletError, Command, Failure, Grants, Limits, MAX_HEAP_LIMIT_BYTES, SandboxKind,
+    Stdio, WasmError,
 };
 use holdfast_fetch::AppletHash;
 use holdfast_identity::{
@@ -271,11 +272,39 @@ fn kind_of_region(error: &RegionError) -> Kind {
 
 fn kind_of(failure: &Failure) -> Kind {
     match failure {
-        Failure::Wasm(_) | Failure::NotServing { .. } | Failure::ChannelVersion { .. } => {
-            Kind::NotAnApplet
-        }
-        Failure::LimitNotOffered { .. } => Kind::Refused,
+        Failure::Wasm(error) => kind_of_wasm(error),
+        Failure::NotServing { .. } | Failure::ChannelVersion { .. } => Kind::NotAnApplet,
+        Failure::LimitNotOffered { .. } | Failure::Heaps(_) => Kind::Refused,
+        Failure::Heap(error) => kind_of_region(error),
         Failure::Ended { .. } | Failure::Protocol { .. } => Kind::Died,
+        _ => Kind::Other,
+    }
+}
+
+/// The program itself is to blame for some failures only: a page that is told so looks for another
+/// program.
+fn kind_of_wasm(error: &WasmError) -> Kind {
+    match error {
+        WasmError::NotWasm { .. }
+        | WasmError::Invalid { .. }
+        | WasmError::TooComplex { .. }
+        | WasmError::TooMany { .. }
+        | WasmError::TextTooLarge { .. }
+        | WasmError::CompileMemoryLimit { .. }
+        | WasmError::UnknownImport { .. }
+        | WasmError::NoStart { .. }
+        | WasmError::TableLimit { .. } => Kind::NotAnApplet,
+        WasmError::Heaps(_)
+        | WasmError::HeapTooLarge { .. }
+        | WasmError::HeapsOverlap { .. }
+        | WasmError::HeapPlace { .. }
+        | WasmError::NoRoomForHeap { .. }
+        | WasmError::MemoryLimit { .. } => Kind::Refused,
+        WasmError::Trap(_)
+        | WasmError::OutOfFuel { .. }
+        | WasmError::HostAccess { .. }
+        | WasmError::ReadOnlyHeap { .. } => Kind::Died,
+        WasmError::Heap(error) => kind_of_region(error),
         _ => Kind::Other,
     }
 }

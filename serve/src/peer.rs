@@ -8,7 +8,9 @@ use std::{fs, io};
 
 use holdfast_sys::file::effective_user;
 
-/// Columns of a line of /proc/net/tcp.
+/// The sockets of IPv4, and those of IPv6.
+const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
+/// Columns of a line of a table.
 const LOCAL: usize = 1;
 const REMOTE: usize = 2;
 const UID: usize = 7;
@@ -16,12 +18,25 @@ const INODE: usize = 9;
 
 /// Whether the program at `peer`, which is connected to `own`, runs as this user.
 pub(crate) fn is_own_user(peer: SocketAddr, own: SocketAddr) -> io::Result<bool> {
-    let table = fs::read_to_string(match own {
-        SocketAddr::V4(_) => "/proc/self/net/tcp",
-        SocketAddr::V6(_) => "/proc/self/net/tcp6",
-    })?;
-    let owner = owner_in(&table, peer, own);
+    let [ipv4, ipv6] = TABLES;
+    let owner = match own {
+        // Some runtimes (Java, .NET) reach IPv4 through sockets of IPv6, which are in the table of
+        // that, where there is one.
+        SocketAddr::V4(_) => owner_in(&fs::read_to_string(ipv4)?, peer, own).or_else(|| {
+            let table = fs::read_to_string(ipv6).unwrap_or_default();
+            owner_in(&table, mapped(peer), mapped(own))
+        }),
+        SocketAddr::V6(_) => owner_in(&fs::read_to_string(ipv6)?, peer, own),
+    };
     Ok(owner == Some(effective_user()))
+}
+
+/// An address of IPv4 as a socket of IPv6 has it.
+fn mapped(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
 }
 
 /// The user of the socket that has `peer` for its own address. One that its program has closed
@@ -50,7 +65,7 @@ fn written(address: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     /// The look at the table accepts a connection of this user, and refuses another user's.
     ///
@@ -70,5 +85,18 @@ mod tests {
         assert_eq!(owner_in(table, address(50000), address(8080)), None);
         let closed = table.replace(" 77 ", " 0 ");
         assert_eq!(owner_in(&closed, address(8080), address(50000)), None);
+    }
+
+    /// A socket of IPv6 that is connected to an address of IPv4 is this user's, too.
+    ///
+    /// Guarantee: serve/other-users
+    #[test]
+    fn socket_of_both_versions_is_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let own = listener.local_addr().unwrap();
+        let address = (Ipv4Addr::LOCALHOST.to_ipv6_mapped(), own.port());
+        let _client = TcpStream::connect(address).unwrap();
+        let (_served, peer) = listener.accept().unwrap();
+        assert!(peer.is_ipv4() && is_own_user(peer, own).unwrap(), "{peer}");
     }
 }

@@ -313,7 +313,7 @@ async fn file(
     Extension(serving): Extension<Arc<Serving>>,
     request: Request,
 ) -> Response {
-    shared.files.answer(request.method(), request.uri().path(), serving).await
+    shared.files.answer(request.method(), request.uri(), serving).await
 }
 
 async fn give_token(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {

@@ -38,6 +38,12 @@ fn files_have_their_types() {
     }
     let moved = get(&served, "/sub");
     assert_eq!((moved.status, moved.header("location")), (308, Some("/sub/")));
+    let moved = get(&served, "/sub?heap=a&x=%2F");
+    assert_eq!((moved.status, moved.header("location")), (308, Some("/sub/?heap=a&x=%2F")));
+    // Some programs send what is beyond ASCII as it is.
+    std::fs::create_dir(home.web().join("ä")).unwrap();
+    let moved = get(&served, "/ä?x=é");
+    assert_eq!((moved.status, moved.header("location")), (308, Some("/%C3%A4/?x=%C3%A9")));
     let head = ask(served.port, "HEAD", "/c.js", &[("host", &served.own().host)]);
     assert_eq!((head.status, head.header("content-length"), head.body.len()), (200, Some("1"), 0));
     assert_eq!(ask(served.port, "PUT", "/c.js", &[("host", &served.own().host)]).status, 405);

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use holdfast_serve::ServeError;
 
-use crate::client::{Failed, ask_at};
+use crate::client::{Failed, ask_at, sha256};
 use crate::program::{Program, within};
 use crate::served::{Home, applet};
 
@@ -69,6 +69,24 @@ fn heap_survives_the_death_of_the_applet() {
         client.start(&program, &["tally"]).unwrap();
     }
     assert!(client.call("count", b"").is_ok());
+}
+
+/// The close of a page is answered: it does not look like a server that died.
+///
+/// Guarantee: serve/calls
+#[test]
+fn close_of_a_page_is_answered() {
+    let (home, program) = (Home::new(), applet("echo"));
+    let served = home.serve();
+    let mut client = served.connect();
+    client.socket.close(None).unwrap();
+    assert_eq!(client.closed(), 1005);
+    // Also in the middle of a call.
+    let mut client = served.connect();
+    client.start(&program, &[]).unwrap();
+    client.begin(1, true, "numbers", b"99999999");
+    client.socket.close(None).unwrap();
+    assert_eq!(client.closed(), 1005);
 }
 
 /// A call that takes too long ends its applet.
@@ -256,6 +274,48 @@ fn what_does_not_serve_is_no_applet() {
         let Err(Failed { kind: 11, .. }) = client.start(&program, &["tally"]) else {
             panic!("it serves")
         };
+    }
+    let names = holdfast_region::NameSpace::new(home.places());
+    assert!(names.list().unwrap().is_empty(), "no heap is left of a start that failed");
+}
+
+/// A module in WebAssembly with a memory, whose `_start` traps in these instructions.
+fn trapping(instructions: &[u8]) -> Vec<u8> {
+    let head = b"\0asm\x01\0\0\0\
+        \x01\x04\x01\x60\0\0\
+        \x03\x02\x01\0\
+        \x05\x03\x01\0\x01\
+        \x07\x13\x02\x06_start\0\0\x06memory\x02\0";
+    let body = [b"\0".as_slice(), instructions, b"\x0b"].concat();
+    let code = [&[1, body.len() as u8], body.as_slice()].concat();
+    [head.as_slice(), &[0x0a, code.len() as u8], &code].concat()
+}
+
+/// A start that fails for what the page asked, or because the applet died, does not say that the
+/// program is no applet.
+///
+/// Guarantee: serve/calls
+#[test]
+fn failed_start_blames_the_program_only_for_its_own() {
+    let home = Home::new();
+    let served = home.serve();
+    let mut client = served.connect();
+    let text =
+        |program: &[u8], rest: &str| format!("{{\"sha256\":\"{}\",{rest}}}", sha256(program));
+    let twice = "\"heaps\":[{\"heap\":\"a\",\"name\":\"x\"},{\"heap\":\"b\",\"name\":\"x\"}]";
+    for name in ["echo", "echo.wasm"] {
+        let program = applet(name);
+        let refused = client.start_as(1, &program, &text(&program, twice)).unwrap_err();
+        assert_eq!(refused.kind, 8, "{name}: {refused:?}");
+    }
+    let program = applet("echo.wasm");
+    let little = text(&program, "\"limits\":{\"memoryBytes\":65536}");
+    let refused = client.start_as(1, &program, &little).unwrap_err();
+    assert_eq!(refused.kind, 8, "{refused:?}");
+    // `unreachable`; a division by zero; a load beyond the memory. The server goes on.
+    for instructions in [&b"\0"[..], b"\x41\0\x41\0\x6e\x1a", b"\x41\x80\x80\x08\x28\x02\0\x1a"] {
+        let died = client.start(&trapping(instructions), &[]).unwrap_err();
+        assert_eq!(died.kind, 5, "{instructions:?}: {died:?}");
     }
     let names = holdfast_region::NameSpace::new(home.places());
     assert!(names.list().unwrap().is_empty(), "no heap is left of a start that failed");
