@@ -8,7 +8,7 @@
  *
  * Only for a dedicated worker, as the store is.
  */
-import { AppletEndedError, UnsupportedError } from "./errors.js";
+import { AppletEndedError, StorageLostError, UnsupportedError } from "./errors.js";
 import { Heaps, type HeapOptions } from "./heaps.js";
 import { HostFunctions, type HostFunction } from "./host-functions.js";
 import { bytesOf, type Input } from "./input.js";
@@ -132,6 +132,7 @@ class Instance {
       ...this.heaps.imports, ...this.mailbox.imports, ...this.functions.imports, arena: () => 0n };
     if (Suspending !== undefined) {
       const names = ["receive", "send", "host_call"];
+      this.functions.mayWait = true;
       this.heaps.mayWait = this.heaps.weaker.length > 0;
       if (this.heaps.mayWait) names.push("heap_commit", "commit");
       for (const name of names) {
@@ -171,9 +172,10 @@ class Instance {
       await ended;
       return code;
     } catch (error) {
-      // As the shim tells an exit.
+      // As the shim tells an exit. What the browser says of a file has a code, too.
       const { code: exitCode } = error as { code?: unknown };
-      if (typeof exitCode !== "number" || error instanceof WebAssembly.RuntimeError) throw error;
+      const isOther = error instanceof WebAssembly.RuntimeError || error instanceof DOMException;
+      if (typeof exitCode !== "number" || isOther) throw error;
       return exitCode;
     }
   }
@@ -227,7 +229,7 @@ export class Applet {
   #checkpoint: ReturnType<typeof setTimeout> | undefined;
   #isClosed = false;
   #checkedAt = performance.now();
-  #lost: unknown;
+  #lost: StorageLostError | undefined;
   readonly #isIdle: boolean;
   /** Since when calls were not committed. */
   #uncommittedSince: number | undefined;
@@ -259,7 +261,8 @@ export class Applet {
       await instance.mailbox.ready;
       return applet;
     } catch (error) {
-      await applet.close();
+      // Why it does not serve says more than what its end failed with.
+      await applet.close().catch(() => {});
       throw error;
     }
   }
@@ -336,7 +339,10 @@ export class Applet {
     return pages;
   }
 
-  /** Tells the applet to return, commits, and releases its heaps; the exit code, if it returned. */
+  /**
+   * Tells the applet to return, commits, and releases its heaps; the exit code, if it returned. Rejects
+   * with what a commit throws: what was not committed is lost then.
+   */
   async close(): Promise<number | undefined> {
     if (this.#isClosed) return undefined;
     this.#isClosed = true;
@@ -350,10 +356,9 @@ export class Applet {
     } finally {
       try {
         await this.#check();
-        if (this.#lost === undefined) {
-          this.#instance.heaps.commit();
-          await this.#instance.heaps.settled();
-        }
+        if (this.#lost !== undefined) throw this.#lost;
+        this.#instance.heaps.commit();
+        await this.#instance.heaps.settled();
       } finally {
         this.#instance.heaps.close();
       }
@@ -366,7 +371,8 @@ export class Applet {
     try {
       await this.#instance.heaps.check();
     } catch (error) {
-      this.#lost = error;
+      // What could not be looked at may be there: a commit tells by itself.
+      if (error instanceof StorageLostError) this.#lost = error;
     }
   }
 

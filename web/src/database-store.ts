@@ -150,10 +150,12 @@ export class DatabaseStore implements HeapStore {
       }
       return 0;
     }
-    for (const page of sorted) {
-      this.#pages.set(page, heap.slice(page * PAGE_SIZE, (page + 1) * PAGE_SIZE));
+    // All are copied before one counts: there may be no memory for the rest.
+    const copies = sorted.map((page) => heap.slice(page * PAGE_SIZE, (page + 1) * PAGE_SIZE));
+    sorted.forEach((page, index) => {
+      this.#pages.set(page, copies[index]!);
       this.#unstored.add(page);
-    }
+    });
     if (durability === "strict") this.#durability = "strict";
     this.#length = heap.length;
     return sorted.length;
@@ -224,10 +226,16 @@ export class DatabaseStore implements HeapStore {
       await new Promise<void>((done, failed) => {
         const transaction = this.#database.transaction(PAGES, "readwrite", { durability });
         const store = transaction.objectStore(PAGES);
-        pages.forEach((page) => store.put(this.#pages.get(page), page));
-        store.put(this.#length, LENGTH);
         transaction.oncomplete = () => done();
         transaction.onabort = () => failed(transaction.error);
+        try {
+          pages.forEach((page) => store.put(this.#pages.get(page), page));
+          store.put(this.#length, LENGTH);
+        } catch (error) {
+          failed(error);
+          // What was put before would be stored without the rest.
+          transaction.abort();
+        }
       });
       if (durability === "strict") this.#isUnflushed = false;
     } catch (error) {
@@ -246,7 +254,7 @@ async function opened(name: string): Promise<IDBDatabase> {
     try {
       request = indexedDB.open(name, 1);
     } catch (error) {
-      failed(error);
+      failed(refused(error as DOMException));
       return;
     }
     let isLate = false;
@@ -262,11 +270,21 @@ async function opened(name: string): Promise<IDBDatabase> {
     };
     request.onerror = () => {
       clearTimeout(timer);
-      const { message } = request.error as Error;
-      failed(new UnsupportedError(`the browser gives this page no database (${message}); leave the \
-private mode, or allow the site to store data`));
+      failed(refused(request.error as DOMException));
     };
   });
+}
+
+/** Why there is no database, as an error of this package. */
+function refused({ name, message }: DOMException): Error {
+  switch (name) {
+    case "QuotaExceededError": return new QuotaError(NO_ROOM);
+    case "VersionError":
+      return new UnsupportedError("the heap's database is of a newer version; update this package");
+    default:
+      return new UnsupportedError(`the browser gives this page no database (${message}); leave the \
+private mode, or allow the site to store data`);
+  }
 }
 
 function asked<Value>(request: IDBRequest<Value>): Promise<Value> {

@@ -89,9 +89,10 @@ export class HeapCore {
   /** Bytes that an object may use. Throws a `StaleReferenceError` where none begins. */
   objectBytes(at: number): number {
     this.check();
-    let bytes: number;
+    let bytes = 0;
     try {
-      bytes = this.module.exports.object_bytes(at) >>> 0;
+      // WebAssembly would take another number for one of 32 bits.
+      if (at >>> 0 === at) bytes = this.module.exports.object_bytes(at) >>> 0;
     } catch (error) {
       throw this.module.trapped(error);
     }

@@ -179,11 +179,19 @@ it, and restore it from an export", { cause });
     return new Uint32Array(this.exports.memory.buffer, at >>> 0, count).slice();
   }
 
+  /** Bytes that stay as they are when linear memory grows: a copy, where they are a view of it. */
+  lasting(bytes: Uint8Array): Uint8Array {
+    return bytes.buffer === this.exports.memory.buffer ? bytes.slice() : bytes;
+  }
+
   /** Puts bytes into the input, at a place of it; how many. */
   putBytes(bytes: Uint8Array, at = 0): number {
-    this.#reserve(at + bytes.length);
-    this.#input.set(bytes, at);
-    return bytes.length;
+    const { length } = bytes;
+    // Only a larger input has memory grow.
+    const from = at + length > this.#capacity ? this.lasting(bytes) : bytes;
+    this.#reserve(at + length);
+    this.#input.set(from, at);
+    return length;
   }
 
   /** Puts text into the input, as UTF-8; how many bytes. Throws a `TypeError` for half a letter. */
@@ -225,6 +233,13 @@ it, and restore it from an export", { cause });
     }
     this.#input = new Uint8Array(this.exports.memory.buffer, this.#inputAt, this.#capacity);
   }
+}
+
+/** Puts a name into the input; its bytes. */
+export function putName(module: HeapModule, name: string): number {
+  if (typeof name !== "string") throw new TypeError(`a name is a string, and not a ${typeof name}`);
+  if (name.includes("\0")) throw new RangeError("a name has no character 0");
+  return module.putText(name);
 }
 
 /** A part of some bytes as text. Throws a `CorruptError` for what is no UTF-8. */

@@ -5,6 +5,7 @@
  * Invariants: a function sees a copy of what the applet passes. What it throws is the applet's to
  * see as words, never as an exception through the applet's frames.
  */
+import { UnsupportedError } from "./errors.js";
 import { Status } from "./heaps.js";
 import { describe } from "./input.js";
 
@@ -30,6 +31,8 @@ interface Place { readonly at: number; readonly bytes: number }
 export class HostFunctions {
   /** Whether one runs, up to where it waits for something. */
   isRunning = false;
+  /** Whether the applet can be suspended while one waits. */
+  mayWait = false;
   readonly #functions: readonly (readonly [string, HostFunction])[];
   readonly #memory: () => WebAssembly.Memory;
   readonly #timeout: number;
@@ -68,6 +71,12 @@ export class HostFunctions {
         this.isRunning = false;
       }
       if (!(result instanceof Promise)) return this.#give(result, to, record! >>> 0);
+      if (!this.mayWait) {
+        // WebAssembly would take the promise for the status 0, and read a record that nobody wrote.
+        result.catch(() => {});
+        const words = "the function of the host is asynchronous, and the browser has no stack switching (JSPI)";
+        return this.#fail(new UnsupportedError(words), to, record! >>> 0);
+      }
       return this.#bounded(result).then(
         (value) => this.#give(value, to, record! >>> 0),
         (error) => this.#fail(error, to, record! >>> 0),

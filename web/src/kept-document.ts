@@ -7,8 +7,9 @@
  */
 import { CORE, type HeapCore } from "./heap-core.js";
 import { NotFoundError, StaleReferenceError } from "./heap-errors.js";
+import { putName } from "./heap-module.js";
 import { shown } from "./kinds.js";
-import { names, putName, type PersistentHeap } from "./persistent-heap.js";
+import { names, type PersistentHeap } from "./persistent-heap.js";
 
 /** The page of a document: its HTML, or what gives it. */
 export type Html = string | Uint8Array | (() => string | Uint8Array);
@@ -237,9 +238,10 @@ export class KeptDocument extends KeptNode {
     if (!isText && !(page instanceof Uint8Array)) {
       throw new TypeError(`a page is a string or a Uint8Array of UTF-8, and not ${shown(page)}`);
     }
+    // Half a pair of UTF-16 is no text: a page may have it all the same. Putting the name into the
+    // input may have memory grow.
+    const bytes = isText ? new TextEncoder().encode(page) : module.lasting(page);
     const length = putName(module, name);
-    // Half a pair of UTF-16 is no text: a page may have it all the same.
-    const bytes = isText ? new TextEncoder().encode(page) : page;
     module.call("document_parse", length, module.putBytes(bytes, length));
     noteReplaced(core, name);
     return KeptDocument.open(heap, name);

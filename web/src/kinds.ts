@@ -40,6 +40,9 @@ export function fieldHash(hash: bigint, name: string, offset: number, layout: bi
 /** So many references deep, what they lead to is part of a layout. */
 export const DEPTH = 3;
 
+/** Stores a value that was looked at, at a place of the heap. */
+export type Store = (at: number) => void;
+
 /** A portable type as kinds see it; `struct` makes one. */
 export interface Target {
   readonly typeName: string;
@@ -47,6 +50,8 @@ export interface Target {
   readonly align: number;
   shape(depth: number): bigint;
   valueAt(core: HeapCore, anchor: Anchor): unknown;
+  /** What stores the fields of an object at a place. Throws a `TypeError` or `RangeError`. */
+  prepare(core: HeapCore, init: unknown): Store;
   /** The offset of a value of this type in this heap. Throws a `TypeError` for anything else. */
   offsetOf(core: HeapCore, value: unknown): number;
 }
@@ -64,8 +69,16 @@ export abstract class Kind<Value = unknown> {
   /** The value at a place of the heap; `anchor` says where that place is later. */
   abstract get(core: HeapCore, at: number, anchor: () => Anchor): Value;
 
-  /** Stores a value at a place. Throws a `TypeError` or `RangeError` for one that is none. */
-  abstract set(core: HeapCore, at: number, value: unknown): void;
+  /**
+   * What stores a value. Throws a `TypeError` or `RangeError` for one that is none, before any part of it
+   * is stored. Looking at a value may call what changes the heap: ask for its place behind that.
+   */
+  abstract prepare(core: HeapCore, value: unknown): Store;
+
+  /** Stores a value at a place; for values that call nothing. Throws as `prepare`. */
+  set(core: HeapCore, at: number, value: unknown): void {
+    this.prepare(core, value)(at);
+  }
 
   /** The same kind in a type, which a reference may name. */
   bind(_owner: Target): Kind<Value> {
@@ -131,8 +144,16 @@ ${number}`);
     return value as Value;
   }
 
-  set(core: HeapCore, at: number, value: unknown): void {
+  prepare(core: HeapCore, value: unknown): Store {
     const checked = this.check(value);
+    return (at) => this.#store(core, at, checked);
+  }
+
+  override set(core: HeapCore, at: number, value: unknown): void {
+    this.#store(core, at, this.check(value));
+  }
+
+  #store(core: HeapCore, at: number, checked: Value): void {
     core.touch(at, this.size);
     this.write(core.view, at, checked as never);
   }
@@ -215,10 +236,15 @@ ref(() => ${to})`);
     return units === 0 ? null : follow(core, units, this.target()) as Value;
   }
 
-  set(core: HeapCore, at: number, value: unknown): void {
-    const units = unitsOf(core, value, this.target());
-    core.touch(at, 4);
-    core.view.setUint32(at, units, true);
+  prepare(core: HeapCore, value: unknown): Store {
+    const target = this.target();
+    unitsOf(core, value, target);
+    return (at) => {
+      // It may have moved, with the array that it is in.
+      const units = unitsOf(core, value, target);
+      core.touch(at, 4);
+      core.view.setUint32(at, units, true);
+    };
   }
 
   toString(): string {
@@ -239,6 +265,14 @@ export function unitsOf(core: HeapCore, value: unknown, target: Target): number 
     throw new RangeError("a reference leads to a value that is aligned to 8 bytes");
   }
   return at / REF_UNIT;
+}
+
+/** Stores bytes of which nobody else has a view. */
+function storeOf(core: HeapCore, bytes: Uint8Array): Store {
+  return (at) => {
+    core.touch(at, bytes.length);
+    core.bytes.set(bytes, at);
+  };
 }
 
 /** So many values of a kind in a row: numbers as a typed array in place, others as `Elements`. */
@@ -274,7 +308,7 @@ export class ArrayKind<Value> extends Kind<Value> {
     return new of.elements(buffer, core.base + at, length) as Value;
   }
 
-  set(core: HeapCore, at: number, value: unknown): void {
+  prepare(core: HeapCore, value: unknown): Store {
     const { of, length } = this;
     if (of === u8 && value instanceof Uint8Array) {
       if (value.length > length) {
@@ -283,9 +317,7 @@ export class ArrayKind<Value> extends Kind<Value> {
       // It may be a view of linear memory, which may grow.
       const bytes = new Uint8Array(length);
       bytes.set(value);
-      core.touch(at, length);
-      core.bytes.set(bytes, at);
-      return;
+      return storeOf(core, bytes);
     }
     if (value === null || typeof (value as Iterable<unknown>)[Symbol.iterator] !== "function") {
       throw new TypeError(`an array of ${of} is set from an iterable, and not from \
@@ -295,7 +327,13 @@ ${shown(value)}`);
     if (values.length !== length) {
       throw new RangeError(`the array has ${length} elements, and ${values.length} were given`);
     }
-    values.forEach((element, index) => of.set(core, at + index * of.size, element));
+    if (of instanceof NumberKind) {
+      const numbers = new of.elements(new ArrayBuffer(this.size), 0, length);
+      for (let index = 0; index < length; index++) numbers[index] = of.check(values[index]);
+      return storeOf(core, new Uint8Array(numbers.buffer));
+    }
+    const stores = values.map((element) => of.prepare(core, element));
+    return (at) => stores.forEach((store, index) => store(at + index * of.size));
   }
 
   toString(): string {
@@ -324,8 +362,8 @@ export class Elements<Value> implements Iterable<Value> {
   }
 
   set(index: number, value: Value): void {
-    const offset = this.#offset(index);
-    this.#kind.of.set(this.#core, this.#anchor.place() + offset, value);
+    const offset = this.#offset(index), store = this.#kind.of.prepare(this.#core, value);
+    store(this.#anchor.place() + offset);
   }
 
   * [Symbol.iterator](): Iterator<Value> {

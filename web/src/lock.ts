@@ -77,9 +77,14 @@ export async function openHandle(
   if (!("createSyncAccessHandle" in file)) {
     throw new UnsupportedError("heaps need synchronous file handles, which a dedicated worker has");
   }
+  return await whenReleased(() => (file as Openable).createSyncAccessHandle({ mode }));
+}
+
+/** Tries again what the handles of a tab that has just died prevent; a `LockedError` where they stay. */
+export async function whenReleased<Result>(work: () => Promise<Result>): Promise<Result> {
   for (let tries = 1; ; tries++) {
     try {
-      return await (file as Openable).createSyncAccessHandle({ mode });
+      return await work();
     } catch (error) {
       if ((error as DOMException).name !== "NoModificationAllowedError") throw error;
       if (tries === HANDLE_TRIES) throw new LockedError(LOCKED);

@@ -2,7 +2,7 @@
 import { DatabaseStore } from "./database-store.js";
 import { FilesRefusedError } from "./errors.js";
 import { NotFoundError } from "./heap-errors.js";
-import { HeapLock } from "./lock.js";
+import { HeapLock, whenReleased } from "./lock.js";
 import type { FallbackOptions } from "./open-store.js";
 import { originFiles, PageStore } from "./page-store.js";
 import { checkedName } from "./store.js";
@@ -25,7 +25,7 @@ export async function removeHeap(name: string, { fallback }: FallbackOptions = {
     let isGone = false;
     const files = await orNothing(fallback, originFiles);
     if (files !== undefined && (await PageStore.names()).includes(name)) {
-      await files.removeEntry(name, { recursive: true });
+      await whenReleased(() => files.removeEntry(name, { recursive: true }));
       isGone = true;
     }
     if (fallback === "indexeddb" && (await DatabaseStore.names()).includes(name)) {

@@ -121,6 +121,12 @@ async function findParts(
 ): Promise<Parts<FileSystemFileHandle>> {
   const folder = await root.getDirectoryHandle(name, making ?? {});
   const create = making !== undefined;
+  if (making?.create === false) {
+    // A folder of the page's own is no heap, and gets no files.
+    const there = await Promise.allSettled(PARTS.map((part) => folder.getFileHandle(part)));
+    const missing = there.flatMap((one) => one.status === "rejected" ? [one.reason] : []);
+    if (missing.length === PARTS.length) throw missing[0];
+  }
   // None is made any more when this has failed.
   const found = await Promise.allSettled(PARTS.map((part) => folder.getFileHandle(part, { create })));
   return [folder, found.map((one) => {
@@ -376,7 +382,8 @@ export class PageStore implements HeapStore {
     }
     this.#checkImage();
     // Of an entry that was not flushed its pages may be missing: none that was may stand behind it.
-    if (this.#tail > JOURNAL_BYTES_MAX || (isStrict && this.#isImageUnflushed)) this.checkpoint();
+    if (this.#tail > JOURNAL_BYTES_MAX || (isStrict && this.#isImageUnflushed)
+        || this.#hasOtherEnd(heap.length)) this.checkpoint();
     const [inJournal, atHome] = this.#parted(sorted);
     let [headBytes, sum] = [0, 0n];
     try {
@@ -397,6 +404,14 @@ export class PageStore implements HeapStore {
     this.#reach = Math.max(this.#reach, heap.length);
     this.#onPhase("committed");
     return sorted.length;
+  }
+
+  /**
+   * Whether a heap of this length is shorter than the stored one, or longer than one that became shorter:
+   * pages behind its end, in the journal or at home, are none of it, and do not come back.
+   */
+  #hasOtherEnd(length: number): boolean {
+    return length < this.#length || (length > this.#length && this.#reach > this.#length);
   }
 
   /** The pages that pass through the journal, and those that go home at once. */

@@ -5,11 +5,12 @@
  * Invariants: elements are read and written in linear memory; the module only makes room. The
  * header is read at each access and checked against what the heap has.
  */
-import { CorruptError } from "./errors.js";
+import { CorruptError, LayoutMismatchError } from "./errors.js";
 import { CORE, type Anchor, type HeapCore } from "./heap-core.js";
 import { NotFoundError, StaleReferenceError } from "./heap-errors.js";
+import { putName } from "./heap-module.js";
 import { NumberKind, REF_UNIT, type Kind } from "./kinds.js";
-import { putName, type PersistentHeap } from "./persistent-heap.js";
+import type { PersistentHeap } from "./persistent-heap.js";
 import { kindOf, type FieldInput, type FieldKind, type FieldValue } from "./struct.js";
 
 /** Places in the header: the elements, how many count, and how many there is room for. */
@@ -23,12 +24,15 @@ export class PersistentArray<Value, Input = Value> implements Iterable<Value> {
   readonly #name: string;
   readonly #kind: Kind<Value>;
   readonly #size: number;
+  readonly #layout: bigint;
   #at: number;
   #epoch: number;
 
-  private constructor(core: HeapCore, name: string, kind: Kind<Value>, at: number) {
+  private constructor(
+    core: HeapCore, name: string, kind: Kind<Value>, layout: bigint, at: number,
+  ) {
     [this.#core, this.#name, this.#kind, this.#size] = [core, name, kind, kind.size];
-    [this.#at, this.#epoch] = [at, core.epoch];
+    [this.#layout, this.#at, this.#epoch] = [layout, at, core.epoch];
   }
 
   /**
@@ -39,14 +43,15 @@ export class PersistentArray<Value, Input = Value> implements Iterable<Value> {
   static open<K extends FieldKind>(
     heap: PersistentHeap, name: string, of: K,
   ): PersistentArray<FieldValue<K>, FieldInput<K>> {
-    const core = heap[CORE], kind = kindOf(of);
+    const core = heap[CORE], kind = kindOf(of), layout = kind.layout();
     core.check();
     const { module } = core;
-    if (module.call("array_open", putName(module, name), kind.size, kind.layout()) === 0) {
+    if (module.call("array_open", putName(module, name), kind.size, layout) === 0) {
       if (core.isReadOnly) throw new NotFoundError(`the heap has no array ${name}`);
-      module.call("array_create", putName(module, name), kind.size, kind.layout());
+      module.call("array_create", putName(module, name), kind.size, layout);
     }
-    return new PersistentArray<FieldValue<K>, FieldInput<K>>(core, name, kind, module.result(0));
+    return new PersistentArray<FieldValue<K>, FieldInput<K>>(
+      core, name, kind, layout, module.result(0));
   }
 
   get length(): number {
@@ -86,29 +91,36 @@ export class PersistentArray<Value, Input = Value> implements Iterable<Value> {
 
   /** Stores an element. Throws a `RangeError` for an index that there is not. */
   set(index: number, value: Input): void {
+    const core = this.#core, kind = this.#kind, isNumber = kind instanceof NumberKind;
+    const store = isNumber ? undefined : kind.prepare(core, value);
     const { elements, length } = this.#look();
     if (!(index >= 0 && index < length) || !Number.isInteger(index)) {
       throw new RangeError(`the array has ${length} elements, and no ${index}; push adds one`);
     }
-    this.#kind.set(this.#core, elements + index * this.#size, value);
+    const at = elements + index * this.#size;
+    if (store === undefined) kind.set(core, at, value);
+    else store(at);
   }
 
   /** Adds elements; the new length. What is wrong, or has no room, leaves the array as it was. */
   push(...values: Input[]): number {
-    const core = this.#core;
+    const core = this.#core, kind = this.#kind;
     core.checkWritable();
+    const isNumber = kind instanceof NumberKind;
+    const stores = isNumber ? undefined : values.map((value) => kind.prepare(core, value));
     const { length } = this.#look();
     this.#reserve(length + values.length);
     const { elements } = this.#look();
     let at = elements + length * this.#size;
     // What was there before an element was taken out is not what a field begins with.
-    if (!(this.#kind instanceof NumberKind)) {
+    if (stores !== undefined) {
       const bytes = values.length * this.#size;
       core.touch(at, bytes);
       core.bytes.fill(0, at, at + bytes);
     }
-    for (const value of values) {
-      this.#kind.set(core, at, value);
+    for (let index = 0; index < values.length; index++) {
+      if (stores === undefined) kind.set(core, at, values[index]);
+      else stores[index]!(at);
       at += this.#size;
     }
     this.#setLength(length + values.length);
@@ -178,9 +190,9 @@ export class PersistentArray<Value, Input = Value> implements Iterable<Value> {
 
   /** Its header, which the heap has room for. */
   #look(): { elements: number; length: number; room: number } {
-    const core = this.#core, { view } = core;
+    const core = this.#core;
     if (this.#epoch !== core.epoch) this.#renew();
-    const at = this.#at;
+    const { view } = core, at = this.#at;
     const elements = view.getUint32(at + ELEMENTS, true) * REF_UNIT;
     const length = view.getUint32(at + LENGTH, true), room = view.getUint32(at + ROOM, true);
     if (length > room || room > 0 && (elements === 0
@@ -191,13 +203,24 @@ export class PersistentArray<Value, Input = Value> implements Iterable<Value> {
   }
 
   #renew(): void {
-    const core = this.#core, { module } = core;
+    const core = this.#core;
     core.check();
-    const found = module.call("root_find", putName(module, this.#name));
-    if (found === 0 || module.result(0) !== this.#at) {
+    if (!this.#isThere()) {
       throw new StaleReferenceError(`the array ${this.#name} is not there any more; open it again`);
     }
     this.#epoch = core.epoch;
+  }
+
+  /** Whether its name leads to an array of its kind, where it was: something else may be there now. */
+  #isThere(): boolean {
+    const { module } = this.#core;
+    try {
+      return module.call("array_open", putName(module, this.#name), this.#size, this.#layout) === 1
+        && module.result(0) === this.#at;
+    } catch (error) {
+      if (error instanceof LayoutMismatchError) return false;
+      throw error;
+    }
   }
 
   #reserve(room: number): void {

@@ -11,8 +11,8 @@
  */
 import { ExistsError } from "./errors.js";
 import { CORE, HeapCore } from "./heap-core.js";
-import { NotFoundError, TransactionError } from "./heap-errors.js";
-import { HeapModule, ownModule } from "./heap-module.js";
+import { NotFoundError, StaleReferenceError, TransactionError } from "./heap-errors.js";
+import { HeapModule, ownModule, putName } from "./heap-module.js";
 import { type HeapCommit, Heaps } from "./heaps.js";
 import { LIMIT_DEFAULT } from "./layout.js";
 import type { Durability, Phase } from "./store.js";
@@ -169,6 +169,8 @@ export class PersistentHeap {
     if (object instanceof StructValue) return freeValue(object);
     const core = this[CORE];
     core.checkWritable();
+    // WebAssembly would take it for another one, of 32 bits.
+    if (object >>> 0 !== object) throw new StaleReferenceError(`there is no object at ${object}`);
     core.module.call("object_free", object);
     core.epoch += 1;
   }
@@ -316,13 +318,6 @@ rolled back");
       }
     }, CHECKPOINT_AFTER_MS);
   }
-}
-
-/** Puts a name into the input; its bytes. */
-export function putName(module: HeapModule, name: string): number {
-  if (typeof name !== "string") throw new TypeError(`a name is a string, and not a ${typeof name}`);
-  if (name.includes("\0")) throw new RangeError("a name has no character 0");
-  return module.putText(name);
 }
 
 /** The names that a call gives, each with a byte 0 behind it. */

@@ -6,12 +6,12 @@
  * or here. What is given back is a copy, except for values of portable types, which lie in the
  * heap.
  */
-import { CorruptError } from "./errors.js";
+import { CorruptError, LayoutMismatchError } from "./errors.js";
 import { CORE, type HeapCore } from "./heap-core.js";
 import { NotFoundError, ReadOnlyError, StaleReferenceError } from "./heap-errors.js";
-import { textOf } from "./heap-module.js";
+import { putName, textOf } from "./heap-module.js";
 import { DEPTH, follow, shown, unitsOf, type Target } from "./kinds.js";
-import { putName, type PersistentHeap } from "./persistent-heap.js";
+import type { PersistentHeap } from "./persistent-heap.js";
 import type { StructOf, StructType } from "./struct.js";
 
 interface Keys { string: string; bytes: Uint8Array }
@@ -45,11 +45,16 @@ export class PersistentMap<Key, Value> implements Iterable<[Key, Value]> {
   readonly #key: MapKey;
   readonly #value: keyof Values | "reference";
   readonly #target: Target | undefined;
+  readonly #kinds: number;
+  readonly #layout: bigint;
   #at: number;
   #epoch: number;
 
-  private constructor(core: HeapCore, name: string, key: MapKey, value: MapValue, at: number) {
+  private constructor(
+    core: HeapCore, name: string, key: MapKey, value: MapValue, kinds: number, layout: bigint, at: number,
+  ) {
     [this.#core, this.#name, this.#key, this.#at] = [core, name, key, at];
+    [this.#kinds, this.#layout] = [kinds, layout];
     [this.#value, this.#target] = typeof value === "string" ? [value, undefined]
       : ["reference", value];
     this.#epoch = core.epoch;
@@ -76,7 +81,8 @@ export class PersistentMap<Key, Value> implements Iterable<[Key, Value]> {
       const seed = crypto.getRandomValues(new BigUint64Array(1))[0]!;
       module.call("map_create", putName(module, name), kinds, layout, seed);
     }
-    return new PersistentMap<Keys[K], ValueIn<V>>(core, name, key, value, module.result(0));
+    return new PersistentMap<Keys[K], ValueIn<V>>(
+      core, name, key, value, kinds, layout, module.result(0));
   }
 
   /** How many entries it has. */
@@ -212,15 +218,25 @@ the key that came last; collect the keys first");
     const core = this.#core;
     if (this.#epoch !== core.epoch) {
       core.check();
-      const { module } = core;
-      const found = module.call("root_find", putName(module, this.#name));
-      if (found === 0 || module.result(0) !== this.#at) {
+      if (!this.#isThere()) {
         throw new StaleReferenceError(`the map ${this.#name} is not there any more; open it again`);
       }
       this.#epoch = core.epoch;
     }
     if (core.module.ended !== undefined) throw core.module.ended;
     return this.#at;
+  }
+
+  /** Whether its name leads to a map of its kinds, where it was: something else may be there now. */
+  #isThere(): boolean {
+    const { module } = this.#core;
+    try {
+      return module.call("map_open", putName(module, this.#name), this.#kinds, this.#layout) === 1
+        && module.result(0) === this.#at;
+    } catch (error) {
+      if (error instanceof LayoutMismatchError) return false;
+      throw error;
+    }
   }
 
   #writable(): number {
@@ -251,7 +267,8 @@ the key that came last; collect the keys first");
         return value;
       case "bytes":
         if (!(value instanceof Uint8Array)) throw wrong("Uint8Array", value);
-        return value;
+        // Putting the key into the input may have memory grow.
+        return this.#core.module.lasting(value);
       case "reference":
         if (value === null) throw wrong(this.#target!.typeName, value);
         return unitsOf(this.#core, value, this.#target!);

@@ -115,7 +115,8 @@ export class SharedApplet {
       options.signal?.throwIfAborted();
       this.#stepInLine();
       this.#waiting += 1;
-      const owner = await this.#known.promise.finally(() => { this.#waiting -= 1; });
+      const owner = await unlessAborted(this.#known.promise, options.signal)
+        .finally(() => { this.#waiting -= 1; });
       this.#closing.signal.throwIfAborted();
       if (this.#applet !== undefined) return await this.#applet.call(name, bytes, options);
       const output = await this.#callThere(owner, name, bytes, options);
@@ -149,6 +150,7 @@ export class SharedApplet {
   async #callThere(
     owner: string, name: string, bytes: Uint8Array, { signal, commit, onChunk }: CallOptions,
   ): Promise<Uint8Array | undefined> {
+    signal?.throwIfAborted();
     const call = ++this.#lastCall;
     // All of the buffer would be copied for each tab, and not only the part that is meant.
     const input = bytes.byteLength < bytes.buffer.byteLength ? bytes.slice() : bytes;
@@ -257,14 +259,18 @@ export class SharedApplet {
   async #takeChunk(call: number, bytes: Uint8Array): Promise<void> {
     const waiting = this.#calls.get(call);
     if (waiting === undefined) return;
+    // The call may be over by then, and this tab have left.
+    const isOver = () => this.#calls.get(call) !== waiting;
     try {
       await waiting.onChunk?.(bytes);
     } catch (error) {
+      if (isOver()) return;
       this.#calls.delete(call);
       waiting.reject(error);
       this.#post({ kind: "cancel", to: waiting.owner, from: this.#self, call });
       return;
     }
+    if (isOver()) return;
     this.#post({ kind: "more", to: waiting.owner, from: this.#self, call });
   }
 
@@ -350,6 +356,20 @@ function defer<T>(): Deferred<T> {
   return { promise, ...settle };
 }
 
+/** What the promise comes to, unless the signal is aborted before. */
+function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise;
+  return new Promise<T>((resolve, reject) => {
+    const aborted = () => reject(signal.reason);
+    signal.addEventListener("abort", aborted, { once: true });
+    const over = <V>(end: (value: V) => void) => (value: V) => {
+      signal.removeEventListener("abort", aborted);
+      end(value);
+    };
+    promise.then(over(resolve), over(reject));
+  });
+}
+
 function told(error: unknown): Told {
   if (!(error instanceof Error)) return { name: "Error", message: String(error) };
   const { name, message } = error;
@@ -359,8 +379,11 @@ function told(error: unknown): Told {
 function errorOf({ name, message, code }: Told): Error {
   if (code !== undefined) return new CallError(code, message);
   if (name === "AbortError") return new DOMException(message, name);
-  const known = [...Object.values(errors), RangeError, TypeError].find((one) => one.name === name);
-  if (known !== undefined) return new (known as new (message: string) => Error)(message);
+  // By the names of exports: those of classes are others in minified code.
+  const known: object = { ...errors, RangeError, TypeError };
+  if (Object.hasOwn(known, name)) {
+    return new (known as Record<string, new (message: string) => Error>)[name]!(message);
+  }
   const error = new Error(message);
   error.name = name;
   return error;

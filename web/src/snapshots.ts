@@ -155,12 +155,15 @@ async function readWhole(folder: FileSystemDirectoryHandle, name: string): Promi
 
 /** The heap of a snapshot that matches its sum. */
 async function checked(name: string, bytes: Uint8Array): Promise<Uint8Array> {
+  const damaged = () =>
+    new CorruptError(`the snapshot ${name} is damaged; remove it, and go back to another one`);
+  if (bytes.length < PAGE_SIZE) throw damaged();
   const head = new DataView(bytes.buffer, 0, PAGE_SIZE);
   const sum = head.getBigUint64(SUM_AT, true);
   head.setBigUint64(SUM_AT, 0n, true);
   const heap = bytes.subarray(PAGE_SIZE);
   if (heap.length !== Number(head.getBigUint64(8, true)) || (await summer())(bytes) !== sum) {
-    throw new CorruptError(`the snapshot ${name} is damaged; remove it, and go back to another one`);
+    throw damaged();
   }
   return heap;
 }

@@ -13,9 +13,11 @@
  */
 import { LayoutMismatchError } from "./errors.js";
 import { CORE, ObjectAnchor, type Anchor, type HeapCore } from "./heap-core.js";
+import { StaleReferenceError } from "./heap-errors.js";
+import { putName } from "./heap-module.js";
 import {
   ArrayKind, DEPTH, Elements, fieldHash, Kind, NumberKind, RefKind, shown, startHash, wordHash,
-  type Numbers, type Target,
+  type Numbers, type Store, type Target,
 } from "./kinds.js";
 import type { PersistentHeap } from "./persistent-heap.js";
 
@@ -92,6 +94,17 @@ export function placeOf(value: StructValue): number {
   return room.at;
 }
 
+/** Whether the object of a value is still there. */
+function isThere(value: StructValue): boolean {
+  try {
+    placeOf(value);
+    return true;
+  } catch (error) {
+    if (error instanceof StaleReferenceError) return false;
+    throw error;
+  }
+}
+
 /** The heap and the type of a value. */
 export function roomOf(value: StructValue): { core: HeapCore; type: Target } {
   return value[ROOM];
@@ -127,15 +140,15 @@ class InnerKind<F extends Fields> extends Kind<StructOf<F>> {
     return this.of.valueAt(core, anchor()) as StructOf<F>;
   }
 
-  set(core: HeapCore, at: number, value: unknown): void {
-    if (value instanceof StructValue) {
+  prepare(core: HeapCore, value: unknown): Store {
+    if (!(value instanceof StructValue)) return this.of.prepare(core, value);
+    this.of.offsetOf(core, value);
+    return (at) => {
+      // It may have moved, with the array that it is in.
       const from = this.of.offsetOf(core, value);
       core.touch(at, this.size);
       core.bytes.copyWithin(at, from, from + this.size);
-      return;
-    }
-    const anchor = { place: () => at };
-    assign(this.of.valueAt(core, anchor) as StructValue, this.of, value);
+    };
   }
 
   toString(): string {
@@ -171,19 +184,6 @@ export function array(of: unknown, length: number): ArrayKind<any> {
   return new ArrayKind(kindOf(of as FieldKind), length);
 }
 
-/** Sets fields by their names. */
-function assign(value: StructValue, type: StructType<any>, init: unknown): void {
-  if (init === null || typeof init !== "object") {
-    throw new TypeError(`a ${type.typeName} is set from an object, and not from ${shown(init)}`);
-  }
-  for (const [name, field] of Object.entries(init)) {
-    if (!Object.hasOwn(type.fields, name)) {
-      throw new TypeError(`${type.typeName} has no field ${name}`);
-    }
-    (value as unknown as Record<string, unknown>)[name] = field;
-  }
-}
-
 /**
  * Declares a portable type. `version` is raised when the meaning changes and the fields do not. One
  * with bytes that have no name is a `TypeError` that says where they would be.
@@ -194,7 +194,7 @@ export function struct<const F extends Fields>(
   class Value extends StructValue {}
   Object.defineProperty(Value, "name", { value: typeName });
   let size = 0, align = 1;
-  const kinds: { name: string; offset: number; kind: Kind }[] = [];
+  const kinds = new Map<string, { offset: number; kind: Kind }>();
   const shapes: bigint[] = [];
 
   const type: StructType<F> = {
@@ -202,12 +202,24 @@ export function struct<const F extends Fields>(
     get size() { return size; },
     get align() { return align; },
     shape(depth) {
-      return shapes[depth] ??= kinds.reduce(
-        (hash, { name, offset, kind }) => fieldHash(hash, name, offset, kind.shape(depth)),
+      return shapes[depth] ??= [...kinds].reduce(
+        (hash, [name, { offset, kind }]) => fieldHash(hash, name, offset, kind.shape(depth)),
         wordHash(startHash("portable", size, align), version));
     },
     layout: () => type.shape(DEPTH),
     valueAt: (core, anchor) => new Value(type, core, anchor),
+    prepare(core, init) {
+      if (init === null || typeof init !== "object") {
+        throw new TypeError(`a ${typeName} is set from an object, and not from ${shown(init)}`);
+      }
+      const stores = Object.entries(init).map(([name, field]): Store => {
+        const found = kinds.get(name);
+        if (found === undefined) throw new TypeError(`${typeName} has no field ${name}`);
+        const { offset, kind } = found, store = kind.prepare(core, field);
+        return (at) => store(at + offset);
+      });
+      return (at) => stores.forEach((store) => store(at));
+    },
     offsetOf(core, value) {
       if (!(value instanceof Value)) {
         throw new TypeError(`it must be a ${typeName} of the heap, and not ${shown(value)}`);
@@ -228,10 +240,10 @@ export function struct<const F extends Fields>(
       const core = heap[CORE];
       core.checkWritable();
       const { module } = core;
-      const length = module.putText(name);
-      module.call("root_create", length, size, type.layout());
+      const layout = type.layout();
+      module.call("root_create", putName(module, name), size, layout);
       return begin(core, module.result(0), init, () => {
-        module.call("root_remove", module.putText(name));
+        module.call("root_remove", putName(module, name));
       });
     },
     open(heap, name) {
@@ -255,9 +267,11 @@ the program has ${hex(type.layout())}; declare it as the program did that made i
     const made = value(core, at);
     if (init === undefined) return made;
     try {
-      assign(made, type, init);
+      const store = type.prepare(core, init);
+      // Looking at the fields may have called what removes the object.
+      store(placeOf(made));
     } catch (error) {
-      undo();
+      if (isThere(made)) undo();
       core.epoch += 1;
       throw error;
     }
@@ -276,12 +290,12 @@ everywhere`);
 such as array(u8, ${gap})`);
     }
     const offset = size;
-    kinds.push({ name, offset, kind });
+    kinds.set(name, { offset, kind });
     Object.defineProperty(Value.prototype, name, accessors(kind, offset));
     size += kind.size;
     align = Math.max(align, kind.align);
   }
-  if (kinds.length === 0) throw new TypeError(`${typeName} has no fields; name them`);
+  if (kinds.size === 0) throw new TypeError(`${typeName} has no fields; name them`);
   const gap = (align - size % align) % align;
   if (gap > 0) {
     throw new TypeError(`${typeName}: ${gap} bytes at the end have no name; give them one, such as \
@@ -313,7 +327,8 @@ function accessors(kind: Kind, offset: number): PropertyDescriptor & ThisType<St
       return kind.get(this[ROOM].core, placeOf(this) + offset, place);
     },
     set(value) {
-      kind.set(this[ROOM].core, placeOf(this) + offset, value);
+      const store = kind.prepare(this[ROOM].core, value);
+      store(placeOf(this) + offset);
     },
   };
 }

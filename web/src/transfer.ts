@@ -14,6 +14,7 @@ import { type Sum, summer } from "./xxh3.js";
 const MAGIC = "HOLDFSTX";
 const VERSION = 1;
 const HEADER_SIZE = 256;
+const HEADER_SUM_AT = 248;
 const BLOCK_HEAD_SIZE = 24;
 const BLOCK_SIZE_MAX = 1 << 20;
 const NAME_SIZE_MAX = 128;
@@ -49,9 +50,10 @@ export async function exportHeap(
     if (store.length === 0) throw new RangeError("nothing is stored of the heap; run its applet first");
     const heap = wholePages(store.readWhole());
     const backed = heap.length;
-    let header = await kept(store);
+    let header = await kept(store, sum);
     if (header === undefined) {
       header = newHeader(name, limit);
+      header.setBigUint64(HEADER_SUM_AT, sumOfHeader(sum, bytesOf(header)), true);
       await store.keepOrigin(bytesOf(header));
     }
     // A page may have let it grow beyond the limit that it had elsewhere.
@@ -59,7 +61,7 @@ export async function exportHeap(
       header.setBigUint64(40, BigInt(backed), true);
     }
     header.setBigUint64(48, BigInt(backed), true);
-    header.setBigUint64(248, sum(bytesOf(header).subarray(0, 248)), true);
+    header.setBigUint64(HEADER_SUM_AT, sumOfHeader(sum, bytesOf(header)), true);
     const parts: Uint8Array[] = [bytesOf(header)];
     for (const { from, end } of runs(heap)) {
       const pages = heap.subarray(from, end);
@@ -88,7 +90,7 @@ export async function importHeap(
   const isNew = store.length === 0;
   try {
     if (isNew) await store.keepOrigin(bytesOf(header));
-    else await checkReplaced(name, store, header, replace);
+    else await checkReplaced(name, store, header, replace, sum);
     // What the heap had grown by is zero again.
     const whole = heap.length < store.length ? new Uint8Array(store.length) : heap;
     if (whole !== heap) whole.set(heap);
@@ -107,12 +109,12 @@ export async function importHeap(
 
 /** Throws an `ExistsError` where a stream may not replace what is stored. */
 async function checkReplaced(
-  name: string, store: HeapStore, header: DataView, mayReplace: boolean,
+  name: string, store: HeapStore, header: DataView, mayReplace: boolean, sum: Sum,
 ): Promise<void> {
   if (!mayReplace) {
     throw new ExistsError(`there is a heap ${name}; choose another name, or replace it`);
   }
-  const known = await kept(store);
+  const known = await kept(store, sum);
   const address = (of: DataView) => of.getBigUint64(32, true);
   if (known === undefined || address(known) !== address(header)) {
     throw new ExistsError(`the heap ${name} is another one than that of the stream; remove it first`);
@@ -181,14 +183,13 @@ function* runs(heap: Uint8Array): Generator<{ from: number; end: number }> {
 function parse(bytes: Uint8Array, sum: Sum): { header: DataView; heap: Uint8Array } {
   const damaged = (what: string) =>
     new CorruptError(`the stream is damaged (${what}); export the heap again`);
-  const text = (from: number, end: number) => new TextDecoder().decode(bytes.subarray(from, end));
-  if (text(0, 8) !== MAGIC) throw damaged("it does not begin as one");
+  if (!beginsAsStream(bytes)) throw damaged("it does not begin as one");
   if (bytes.length < HEADER_SIZE) throw damaged("it ends in its header");
   const header = new DataView(bytes.slice(0, HEADER_SIZE).buffer);
   if (header.getUint32(8, true) > VERSION) {
     throw new UnsupportedError("the stream is of a newer version; update this package");
   }
-  if (header.getBigUint64(248, true) !== sum(bytes.subarray(0, 248))) throw damaged("its header");
+  if (header.getBigUint64(HEADER_SUM_AT, true) !== sumOfHeader(sum, bytes)) throw damaged("its header");
   const [limit, backed] = [header.getBigUint64(40, true), header.getBigUint64(48, true)];
   if (backed === 0n || backed > limit || backed % BigInt(WASM_PAGE_SIZE) !== 0n
       || header.getUint32(12, true) !== HEADER_SIZE) throw damaged("impossible sizes");
@@ -219,9 +220,29 @@ function parse(bytes: Uint8Array, sum: Sum): { header: DataView; heap: Uint8Arra
   }
 }
 
-/** The header of the stream that the heap came from or went to first, if there was one. */
-async function kept(store: HeapStore): Promise<DataView | undefined> {
+function sumOfHeader(sum: Sum, header: Uint8Array): bigint {
+  return sum(header.subarray(0, HEADER_SUM_AT));
+}
+
+/**
+ * The header of the stream that the heap came from or went to first, if there was one. Throws a
+ * `CorruptError` for a damaged one: a stream that begins with it is of no use elsewhere.
+ */
+async function kept(store: HeapStore, sum: Sum): Promise<DataView | undefined> {
   const bytes = await store.origin();
-  if (bytes?.length !== HEADER_SIZE) return undefined;
-  return new DataView(bytes.slice().buffer);
+  // A power cut may leave nothing of what was about to be kept.
+  if (bytes === undefined || bytes.every((byte) => byte === 0)) return undefined;
+  const isWhole = bytes.length === HEADER_SIZE && beginsAsStream(bytes);
+  const header = new DataView(bytes.slice().buffer);
+  // Heaps that were born in a page kept theirs without a sum.
+  const found = isWhole ? header.getBigUint64(HEADER_SUM_AT, true) : undefined;
+  if (found === undefined || (found !== 0n && found !== sumOfHeader(sum, bytes))) {
+    throw new CorruptError("the header that other places know the heap by is damaged; remove the heap and \
+import an export");
+  }
+  return header;
+}
+
+function beginsAsStream(bytes: Uint8Array): boolean {
+  return new TextDecoder().decode(bytes.subarray(0, MAGIC.length)) === MAGIC;
 }

@@ -1,5 +1,7 @@
 // All tests in one process, one after the other: each has the machine and its browser for itself.
+import "./package.test.mjs";
 import "./page-sums.test.mjs";
+import "./host-functions.test.mjs";
 import "./page-store.test.mjs";
 import "./kept-sums.test.mjs";
 import "./applet.test.mjs";

@@ -120,6 +120,26 @@ test("a call for which IndexedDB has no room is a QuotaError, and the next one s
   assert.equal(await second.step("heapByte", { at: byte }), 7);
 });
 
+// Guarantee: web/fallback
+test("a commit that is put into IndexedDB by half is none", async () => {
+  const first = await poor();
+  assert.equal(await first.step("commitHalf", { puts: 5 }), "DataCloneError");
+  await first.page.close();
+  const second = await poor();
+  assert.deepEqual(await second.step("numbersOfHalf"), [1]);
+});
+
+// Guarantee: web/fallback
+test("a browser that refuses databases is a typed error", async () => {
+  const { step } = await poor();
+  const refusals = { SecurityError: "UnsupportedError", VersionError: "UnsupportedError",
+    QuotaExceededError: "QuotaError" };
+  for (const [error, expected] of Object.entries(refusals)) {
+    await step("refuseDatabases", { error });
+    assert.equal(await step("serve", { applet: "echo", fallback }), expected, error);
+  }
+});
+
 // Guarantee: web/commit
 test("a strict commit of nothing is a strict transaction behind relaxed ones", async () => {
   const { step } = await poor();

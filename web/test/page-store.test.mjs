@@ -221,6 +221,19 @@ test("many new pages are written once, before their entry, and count with it", a
   assert.deepEqual(await step("long"), [length, [6, 0]]);
 });
 
+// Guarantee: web/commit
+test("a heap becomes shorter, and no page comes back", async () => {
+  const { step } = await tab();
+  assert.deepEqual(await step("shorten"), [[8, 7, 7, 7, 7], [8, 7, 7, 7, 7, 0, 0, 0, 0, 0]]);
+});
+
+// Guarantee: web/names
+test("a folder of the page's own is no heap", async () => {
+  const { step } = await tab();
+  assert.deepEqual(await step("ownFolder", { name: "photos" }), ["NotFoundError", ["own"]]);
+  assert.deepEqual(await step("heapNames", {}), []);
+});
+
 // Guarantee: web/names
 test("what is no name of a heap is a RangeError, and what is only read is not made", async () => {
   const { step } = await tab();

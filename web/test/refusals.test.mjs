@@ -47,6 +47,17 @@ test("a store whose flush failed goes on no more, and what was committed before 
 });
 
 // Guarantee: web/broken-disk
+test("a flush that fails in an applet's commit is no exit", async () => {
+  const { step } = await tab();
+  await step("serve", { applet: "ledgers", heaps: "one" });
+  await step("call", { name: "add", input: "one" });
+  await step("breakDisk");
+  await step("fillHeap", { from: 1_000_000, value: 1 });
+  assert.deepEqual(await step("callFailure", { name: "commit", input: "one" }),
+    ["AppletEndedError", "the applet trapped", "InvalidStateError"]);
+});
+
+// Guarantee: web/broken-disk
 test("a checkpoint that failed at any write loses no commit, before it or after", async () => {
   const { step } = await tab();
   for (const nth of [1, 2, 3, 4]) {
@@ -76,7 +87,7 @@ test("storage that is cleared under an open heap is a StorageLostError, and no c
     do called = await step("call", { name: "count", input: "" });
     while (called !== "StorageLostError" && Date.now() < end);
     assert.equal(called, "StorageLostError");
-    await step("stop");
+    assert.equal(await step("stop"), "StorageLostError");
     await page.close();
     const later = await tab();
     if (fallback) await later.step("refuseFiles");
@@ -85,6 +96,26 @@ test("storage that is cleared under an open heap is a StorageLostError, and no c
     assert.equal(count.charCodeAt(0), 1, "what was cleared is gone");
     await later.page.close();
   }
+});
+
+// Guarantee: web/cleared
+test("a start that fails says why, also where storage is lost", async () => {
+  const { step } = await tab();
+  assert.deepEqual(await step("failStart"), ["UnsupportedError", "not today"]);
+});
+
+// Guarantee: web/cleared
+test("storage that could not be looked at is not lost", async () => {
+  const { step } = await tab();
+  await step("serve", { applet: "echo", commits: "idle" });
+  await step("blind");
+  assert.equal(await step("count"), 1);
+  await new Promise((done) => setTimeout(done, 300));
+  assert.equal(await step("count"), 2);
+  assert.equal(await step("stop"), 0);
+  await step("see");
+  await step("serve", { applet: "echo" });
+  assert.equal(await step("count"), 3);
 });
 
 // Guarantee: web/cleared

@@ -151,6 +151,31 @@ test("a call right behind a trap is answered, and one that a failed start follow
 });
 
 // Guarantee: web/shared
+test("a call that waits for an applet is ended by its signal", async () => {
+  const { step } = await tab();
+  await step("share", { applet: "trial", starts: 1 });
+  await step("sharedFailure", { name: "crash" });
+  assert.equal(await step("sharedInTime", { name: "echo", ms: 200 }), "TimeoutError");
+});
+
+// Guarantee: web/shared
+test("an error of another tab is of its class when minified", async () => {
+  const [first, second] = [await tab(), await tab()];
+  for (const { step } of [first, second]) await step("share", { applet: "trial" });
+  await second.step("minify");
+  assert.deepEqual(await second.step("sharedFailure", { name: "crash" }), ["AppletEndedError", true]);
+});
+
+// Guarantee: web/shared
+test("a tab that leaves while it takes a part leaves no error", async () => {
+  const [first, second] = [await tab(), await tab()];
+  for (const { step } of [first, second]) await step("share", { applet: "echo" });
+  assert.deepEqual(await second.step("leaveInStream", { name: "numbers", input: "100" }),
+    ["AppletEndedError", []]);
+  assert.equal(await first.step("sharedCall", { name: "echo", input: "on" }), "on");
+});
+
+// Guarantee: web/shared
 test("a call for another tab streams, and is ended there", async () => {
   const [first, second] = [await tab(), await tab()];
   for (const { step } of [first, second]) await step("share", { applet: "echo" });

@@ -38,6 +38,16 @@ test("a heap goes back to a snapshot, also one that has grown since", async () =
 });
 
 // Guarantee: web/snapshots
+test("a snapshot that ends in its head is a CorruptError", async () => {
+  const { call, lines, on } = await guestbook();
+  await call("add", "Ada");
+  await on("takeSnapshot", { name: "first" });
+  await on("cut", { file: "snapshot-first", bytes: 100 });
+  assert.equal(await on("rollBack", { name: "first" }), "CorruptError");
+  assert.match(await lines(), /Ada/);
+});
+
+// Guarantee: web/snapshots
 test("a damaged or cut off snapshot is none to go back to, and the heap stays as it is", async () => {
   const { call, lines, on, grant } = await guestbook();
   await call("add", "Ada");

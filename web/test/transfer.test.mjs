@@ -82,6 +82,15 @@ test("heaps are listed and removed, but for one that is open", async () => {
   assert.equal((await inPage(page, "list")).lines.join("").includes("Ada"), false);
 });
 
+// Guarantee: web/names
+test("a heap that a dead tab still has is removed, or locked", async () => {
+  const { step } = await tab();
+  await step("open", {});
+  await step("close");
+  assert.equal(await step("removeInUse", { name: "heap", times: 1000 }), "LockedError");
+  assert.equal(await step("removeInUse", { name: "heap", times: 3 }), null);
+});
+
 // Guarantee: web/transfer
 test("a heap that was born in a page is one of `holdfast run`", async () => {
   const page = await tab();
@@ -162,6 +171,27 @@ test("an import that fails or is killed leaves nothing, and costs no other heap"
 test("a heap of any number of pages goes out and in again", async () => {
   const { step } = await tab();
   assert.deepEqual(await step("moveOddPages"), [65536, 7 * 10 * 4096]);
+});
+
+// Guarantee: web/transfer-damaged
+test("a damaged header of a heap is not exported", async () => {
+  const page = await tab();
+  const base64 = streamOf("kept").toString("base64");
+  const exported = (name) => page.step("exportHeap", { name, limit: LIMIT });
+  assert.equal(await page.step("importHeap", { name: "imported", base64 }), null);
+  await inPage(page, "add", "Ada");
+  for (const heap of ["imported", "guestbook"]) {
+    const whole = await exported(heap);
+    for (const at of [0, 8, 33, 41, 200, 250]) {
+      const damage = { heap, file: "origin", at };
+      await page.step("damage", damage);
+      assert.equal(await exported(heap), "CorruptError", `byte ${at} of ${heap}`);
+      await page.step("damage", damage);
+    }
+    assert.equal(await exported(heap), whole);
+    await page.step("cut", { heap, file: "origin", bytes: 100 });
+    assert.equal(await exported(heap), "CorruptError");
+  }
 });
 
 // Guarantee: web/transfer-damaged

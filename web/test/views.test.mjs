@@ -198,6 +198,134 @@ test("other layouts, heaps with pointers and wrong values are refused", async ()
   assert.match(pointers[1], /pointers/);
 });
 
+// Guarantee: web/views-layout
+test("a value that is wrong in a part stores nothing", async () => {
+  const { run } = await heapTab();
+  const told = await run(async ({ array, PersistentArray, PersistentHeap, struct, u16 }) => {
+    const heap = await PersistentHeap.open("parts", { size: 2 ** 20 });
+    const Pair = struct("Pair", { a: u16, b: u16 });
+    const All = struct("All", { pair: Pair, row: array(u16, 4), pairs: array(Pair, 2) });
+    const all = All.create(heap, "all", { pair: { a: 1, b: 2 }, row: [1, 2, 3, 4] });
+    const list = PersistentArray.open(heap, "list", Pair);
+    list.push({ a: 1, b: 2 });
+    const failures = [
+      () => { all.pair = { a: 9, b: "9" }; }, () => { all.row = [9, 9, 9, 70_000]; },
+      () => { all.pairs = [{ a: 9 }, { c: 9 }]; }, () => all.pairs.set(1, { a: 9, b: -1 }),
+      () => list.set(0, { a: 9, b: 0.5 }), () => list.push({ a: 9 }, null),
+      () => All.create(heap, "a\0b"), () => All.create(heap, 7),
+    ].map((work) => {
+      try {
+        return `nothing failed: ${work()}`;
+      } catch (error) {
+        return error.name;
+      }
+    });
+    const pairs = [all.pair, ...all.pairs, ...list].map(({ a, b }) => [a, b]);
+    // What a value calls may move where it goes to, and remove it.
+    list.set(0, { get a() { list.reserve(1000); return 5; } });
+    try {
+      Pair.create(heap, "gone", { get a() { heap.removeRoot("gone"); return 9; } });
+    } catch (error) {
+      failures.push(error.name);
+    }
+    return { failures, row: [...all.row], pairs, moved: list.get(0).a, names: heap.names() };
+  });
+  assert.deepEqual(told, {
+    failures: ["TypeError", "RangeError", "TypeError", "RangeError", "RangeError", "TypeError",
+      "RangeError", "TypeError", "StaleReferenceError"],
+    row: [1, 2, 3, 4], pairs: [[1, 2], [0, 0], [0, 0], [1, 2]], moved: 5, names: ["all", "list"],
+  });
+});
+
+// Guarantee: web/views
+test("arrays of every number are set from what gives numbers", async () => {
+  const { run } = await heapTab();
+  const told = await run(async (holdfast) => {
+    const { array, PersistentHeap, struct } = holdfast;
+    const heap = await PersistentHeap.open("rows", { size: 2 ** 20 });
+    const names = ["u64", "i64", "f64", "u32", "i32", "f32", "u16", "i16", "u8", "i8"];
+    const fields = names.map((name) => [name, array(holdfast[name], 8)]);
+    const Rows = struct("Rows", Object.fromEntries(fields));
+    const rows = Rows.create(heap, "rows");
+    const given = (name) => Array.from({ length: 8 }, (_, index) => {
+      const number = name.startsWith("u") ? 100 + index : 3 - index;
+      return name.endsWith("64") && name !== "f64" ? BigInt(number) : number;
+    });
+    const wrong = names.filter((name) => {
+      rows[name] = new Set(given(name)).values();
+      return String([...rows[name]]) !== String(given(name));
+    });
+    rows.f32 = [0.1, NaN, Infinity, -0, 0, 0, 0, 0];
+    // In a transaction that is undone, all of it comes back.
+    try {
+      heap.transaction(() => { rows.i16 = [9, 9, 9, 9, 9, 9, 9, 9]; throw new Error("undone"); });
+    } catch {}
+    return [wrong, [...rows.f32].slice(0, 3).map(String), [...rows.i16], [...rows.u16]];
+  });
+  assert.deepEqual(told, [[], [String(Math.fround(0.1)), "NaN", "Infinity"],
+    [3, 2, 1, 0, -1, -2, -3, -4], [100, 101, 102, 103, 104, 105, 106, 107]]);
+});
+
+// Guarantee: web/views-stale
+test("a reference to an element leads to where it moved", async () => {
+  const { run } = await heapTab();
+  const told = await run(async ({ PersistentArray, PersistentHeap, ref, struct, u64 }) => {
+    const heap = await PersistentHeap.open("moved", { size: 2 ** 20 });
+    const Node = struct("Node", { number: u64, next: ref("Node"), count: ref("Node") });
+    const list = PersistentArray.open(heap, "list", Node);
+    list.push({ number: 7n });
+    const first = list.get(0);
+    let moves = 0, whole = 0;
+    for (let count = 0; count < 100; count++) {
+      const { offset } = first;
+      list.push({ next: first });
+      if (first.offset === offset) continue;
+      moves += 1;
+      if (list.at(-1).next.offset === first.offset && list.at(-1).next.number === 7n) whole += 1;
+    }
+    return [moves > 0, moves - whole];
+  });
+  assert.deepEqual(told, [true, 0]);
+});
+
+// Guarantee: web/views-stale
+test("a container is stale where another object is", async () => {
+  const { run } = await heapTab();
+  const told = await run(async ({ f64, PersistentArray, PersistentHeap, PersistentMap, struct, u64 }) => {
+    const heap = await PersistentHeap.open("others", { size: 2 ** 20 });
+    const failure = (work) => {
+      try {
+        return `nothing failed: ${work()}`;
+      } catch (error) {
+        return error.name;
+      }
+    };
+    // As large as the header of a map, and that of an array.
+    const Six = struct("Six", { a: u64, b: u64, c: u64, d: u64, e: u64, f: u64 });
+    const Three = struct("Three", { a: u64, b: u64, c: u64 });
+    /** Gives the name to an object of this type that lies where the container did. */
+    const replace = (container, name, Type) => {
+      const { offset } = heap.root(name);
+      const first = Type.new(heap);
+      container.remove();
+      let other = first;
+      for (let tries = 0; other.offset !== offset && tries < 1000; tries++) other = Type.new(heap);
+      heap.setRoot(name, other);
+      return other.offset === offset ? other : undefined;
+    };
+    const map = PersistentMap.open(heap, "map"), list = PersistentArray.open(heap, "list", f64);
+    const six = replace(map, "map", Six), three = replace(list, "list", Three);
+    const failures = [() => map.set("key", 1), () => map.size, () => [...map], () => list.push(1),
+      () => list.length].map(failure);
+    // An offset of more than 32 bits is none of an object.
+    const spare = heap.allocate(8);
+    failures.push(failure(() => heap.free(2 ** 32 + spare)), failure(() => heap.bytes(2 ** 32 + spare)));
+    const words = [six, three].map((value) => [...heap.bytes(value)].every((byte) => byte === 0));
+    return [...new Set(failures), ...words, heap.bytes(spare).length >= 8];
+  });
+  assert.deepEqual(told, ["StaleReferenceError", true, true, true]);
+});
+
 // Guarantee: web/views-stale
 test("a value whose object is gone is stale, and views survive growth", async () => {
   const { run } = await heapTab();

@@ -1,4 +1,5 @@
 // Runs one step of a test in a dedicated worker: what only a worker may do.
+import * as holdfast from "/dist/index.js";
 import {
   Applet, AppletEndedError, exportHeap, heapNames, HostFailure, importHeap, keepStorage, PAGE_SIZE,
   PageStore, PersistentArray, PersistentHeap, removeHeap, removeSnapshot, rollBack, run, SharedApplet,
@@ -17,6 +18,7 @@ const heap = new Uint8Array(size);
 const SPARSE = 512;
 let store, applet, shared;
 const writeOfTheBrowser = FileSystemSyncAccessHandle.prototype.write;
+const findOfTheBrowser = FileSystemDirectoryHandle.prototype.getFileHandle;
 const logged = [];
 
 /** Stands still behind a step of a commit until the browser is killed. */
@@ -164,6 +166,28 @@ const steps = {
     const whole = back.readWhole();
     back.close();
     return [whole.length, whole.reduce((sum, byte) => sum + byte, 0)];
+  },
+  /**
+   * Commits that make a heap shorter, and longer again: what is found behind each of them, as its pages and
+   * the values that they begin with.
+   */
+  async shorten() {
+    const short = await PageStore.open("short", { size });
+    const bytes = new Uint8Array(size);
+    bytes.fill(7, 0, 10 * PAGE_SIZE);
+    short.commit(bytes.subarray(0, 10 * PAGE_SIZE), Array.from({ length: 10 }, (_, page) => page));
+    short.commit(bytes.fill(8, 0, PAGE_SIZE).subarray(0, 5 * PAGE_SIZE), [0]);
+    short.abandon();
+    const found = [];
+    for (const count of [10, 0]) {
+      const opened = await PageStore.open("short", { size });
+      const read = new Uint8Array(opened.length);
+      opened.read(read);
+      found.push(Array.from({ length: read.length / PAGE_SIZE }, (_, page) => read[page * PAGE_SIZE]));
+      if (count > 0) opened.commit(bytes.fill(0, 5 * PAGE_SIZE).subarray(0, count * PAGE_SIZE), [0]);
+      opened.abandon();
+    }
+    return found;
   },
   /** Whether a heap that has nothing keeps an origin that a killed import left. */
   async originOfNothing() {
@@ -382,6 +406,18 @@ const steps = {
       limit: 16 * 2 ** 20 });
     return applet.exports;
   },
+  /** A start that fails when the heap's files are gone: its error, and what caused the trap behind that. */
+  async failStart() {
+    const start = () => {
+      FileSystemDirectoryHandle.prototype.getFileHandle = () =>
+        Promise.reject(new DOMException("there is no such file", "NotFoundError"));
+      throw new RangeError("not today");
+    };
+    const wasi = { wasiImport: shim("echo", [], []).wasiImport, start };
+    const error = await Applet.open(await compile("echo"), { heap: "echo", wasi, limit: 16 * 2 ** 20 })
+      .catch((failure) => failure);
+    return [error.name, error.cause?.cause?.message];
+  },
   /** Counts the calls of this function, in the heap. */
   async count({ commit }) {
     const output = await applet.call("count", "", { commit });
@@ -416,6 +452,11 @@ const steps = {
     const onChunk = () => ++parts < 2 ? undefined : isLater ? Promise.resolve().then(refuse) : refuse();
     return await applet.call(name, input, { onChunk }).then(() => "ended", (error) => error.name);
   },
+  /** How a call fails: its error, the words of that, and what caused it. */
+  async callFailure({ name, input }) {
+    const error = await applet.call(name, input).catch((failure) => failure);
+    return [error.name, error.message, error.cause?.name];
+  },
   /** Several calls that do not wait for one another. */
   async callAtOnce({ name, inputs }) {
     const outputs = await Promise.all(inputs.map((input) => applet.call(name, input)));
@@ -444,9 +485,10 @@ const steps = {
   storageState,
   keepStorage,
   /** Shares an applet that serves with the other tabs. */
-  async share({ applet: name, functionTimeout, failures = 0 }) {
+  async share({ applet: name, functionTimeout, failures = 0, starts = Infinity }) {
     shared = await SharedApplet.open(name, async () => {
       if (failures-- > 0) throw new RangeError("no network");
+      if (starts-- <= 0) await new Promise(() => {});
       return Applet.open(await compile(name), {
         heap: name, wasi: shim(name, [], []), functions, functionTimeout, wait: true,
         limit: 16 * 2 ** 20 });
@@ -466,6 +508,30 @@ const steps = {
   async sharedFailure({ name }) {
     const error = await shared.call(name).catch((failure) => failure);
     return [error.name, error instanceof AppletEndedError];
+  },
+  /** A shared call that is given up after a while: how it ends. */
+  async sharedInTime({ name, ms }) {
+    const ended = shared.call(name, "", { signal: AbortSignal.timeout(ms) })
+      .then(() => "ended", (error) => error.name);
+    return await Promise.race([ended, new Promise((done) => setTimeout(done, 5000, "no answer"))]);
+  },
+  /** Has the classes of the package's errors get names as a minifier gives them. */
+  minify() {
+    for (const one of Object.values(holdfast)) {
+      if (one.prototype instanceof Error) Object.defineProperty(one, "name", { value: "a" });
+    }
+  },
+  /** Leaves while it takes a part of a shared result: how the call ends, and what nobody caught. */
+  async leaveInStream({ name, input }) {
+    const uncaught = [];
+    addEventListener("unhandledrejection", (event) => {
+      event.preventDefault();
+      uncaught.push(event.reason.name);
+    });
+    const onChunk = () => shared.close();
+    const ended = await shared.call(name, input, { onChunk }).then(() => "ended", (error) => error.name);
+    await new Promise((done) => setTimeout(done, 300));
+    return [ended, uncaught];
   },
   /** As `stream`, of the shared applet. */
   async sharedStream({ name, input, most }) {
@@ -539,6 +605,28 @@ const steps = {
     handle.truncate(bytes);
     handle.close();
   },
+  /** A folder of the page's own with a file: what is in it when it was opened as a heap for reading. */
+  async ownFolder({ name }) {
+    const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle(name, { create: true });
+    await folder.getFileHandle("own", { create: true });
+    const failure = await PageStore.open(name, { size, access: "read-only" }).catch((error) => error.name);
+    const files = [];
+    for await (const file of folder.keys()) files.push(file);
+    return [failure, files];
+  },
+  /** Removes a heap of which the browser says so often that a tab that died still has it. */
+  async removeInUse({ name, times }) {
+    const { removeEntry } = FileSystemDirectoryHandle.prototype;
+    FileSystemDirectoryHandle.prototype.removeEntry = function (...rest) {
+      if (times-- > 0) return Promise.reject(new DOMException("in use", "NoModificationAllowedError"));
+      return removeEntry.apply(this, rest);
+    };
+    try {
+      await removeHeap(name);
+    } finally {
+      FileSystemDirectoryHandle.prototype.removeEntry = removeEntry;
+    }
+  },
   /** Folders of the origin, heaps or not. */
   async folders() {
     const names = [];
@@ -573,6 +661,42 @@ const steps = {
   refuseFiles() {
     navigator.storage.getDirectory = () =>
       Promise.reject(new DOMException("it is not allowed", "SecurityError"));
+  },
+  /** Has the browser refuse databases with this error. */
+  refuseDatabases({ error }) {
+    IDBFactory.prototype.open = () => { throw new DOMException("it is not allowed", error); };
+  },
+  /** A commit to IndexedDB of which so many values are put, and no more: its error. */
+  async commitHalf({ puts }) {
+    const { put } = IDBObjectStore.prototype;
+    const half = await PersistentHeap.open("half", { fallback: "indexeddb" });
+    const numbers = PersistentArray.open(half, "numbers", u32);
+    numbers.length = 16 * PAGE_SIZE;
+    numbers.view().fill(1);
+    half.commit();
+    await half.settled();
+    IDBObjectStore.prototype.put = function (...rest) {
+      if (puts-- <= 0) throw new DOMException("there is no memory", "DataCloneError");
+      return put.apply(this, rest);
+    };
+    numbers.view().fill(2);
+    half.commit();
+    return await half.settled().then(() => null, (error) => error.name);
+  },
+  /** The numbers that are stored of that heap. */
+  async numbersOfHalf() {
+    const half = await PersistentHeap.open("half", { fallback: "indexeddb", wait: true });
+    const found = [...new Set(PersistentArray.open(half, "numbers", u32).view())];
+    await half.close({ commit: false });
+    return found;
+  },
+  /** Has the browser not find out which files there are, and find out again. */
+  blind() {
+    FileSystemDirectoryHandle.prototype.getFileHandle = () =>
+      Promise.reject(new DOMException("it did not work", "UnknownError"));
+  },
+  see() {
+    FileSystemDirectoryHandle.prototype.getFileHandle = findOfTheBrowser;
   },
   /** Has the disk be full for the file that is written to first from now on, and for no other. */
   fillFirstFile() {
