@@ -164,8 +164,8 @@ fn growing_table_leaves_no_root_behind() {
     assert_sound(heap.backing().bytes(), "grown");
 }
 
-/// Four hundred names whose hashes end alike, as whoever chooses names finds in no time, kept a
-/// heap from having one root more, and a check called it damaged.
+/// Four hundred names that collide in the table (an attacker finds them at once) kept a heap from
+/// having one root more, and the check called the heap damaged.
 ///
 /// Guarantee: heap/hostile-content
 #[test]

@@ -273,7 +273,7 @@ mod tests {
         "<body class='A b' ID=X><div><div><div><p class=A><p id=x><span></span><em></em><span></span></div></div></div>",
         "<!DOCTYPE html><p>1<template><p class=a>2</template><p class=a>3<b>4</b>",
     ];
-    const SELECTORS: [&str; 47] = [
+    const SELECTORS: [&str; 48] = [
         "*",
         "p",
         "P",
@@ -319,6 +319,7 @@ mod tests {
         "p.a ~ p > b, svg a",
         "a:nth-of-type(1)",
         "a.b:nth-of-type(2), div > p:nth-of-type(1)",
+        "li.b:nth-of-type(3)",
         "div:not(.a) > div p",
         "ul [href]",
     ];

@@ -20,8 +20,8 @@ pub(crate) const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 /// Steps that finding places in a new table may take on average. An honest one takes a few; one
 /// whose entries all claim the same hash would take for ever.
 const PROBES_PER_SLOT_MAX: u64 = 64;
-/// Steps that it may take in a small table as well, less than a tenth of a second: whoever chooses
-/// names that meet makes a heap slow, and must not keep it from having further roots.
+/// Steps that are allowed in a small table, too; they take less than a tenth of a second. An attacker
+/// who chooses names that collide can make a heap slow, but must not keep it from having more roots.
 const PROBES_FREE: u64 = 1 << 24;
 
 /// A root: an object that has a name.
