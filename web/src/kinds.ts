@@ -71,7 +71,8 @@ export abstract class Kind<Value = unknown> {
 
   /**
    * What stores a value. Throws a `TypeError` or `RangeError` for one that is none, before any part of it
-   * is stored. Looking at a value may call what changes the heap: ask for its place behind that.
+   * is stored. Looking at a value may call what changes the heap: ask for its place behind that. A
+   * reference whose object that call freed is refused only when the parts before it are stored.
    */
   abstract prepare(core: HeapCore, value: unknown): Store;
 

@@ -125,7 +125,10 @@ export class SharedApplet {
     }
   }
 
-  /** Leaves; where the applet runs here, it is closed and another tab starts it. */
+  /**
+   * Leaves; where the applet runs here, it is closed and another tab starts it. One that is being
+   * started here is closed when it has started, which nobody waits for.
+   */
   async close(): Promise<void> {
     if (this.#closing.signal.aborted) return;
     this.#closing.abort(new AppletEndedError("the applet was closed in this tab"));

@@ -106,7 +106,8 @@ template <const char *Name> class named_heap {
 public:
     /* The handle of nv_heap_open, which opens the heap where it is not open. It is kept, and asked for again by name in each
      * session (nv_session): a heap that is closed with nv_close and opened with nv_open has another handle then. Between the
-     * two it stays closed, and what is asked of it fails with NV_NOT_GRANTED. One that nv_heap_close has closed is to stay so.
+     * two it stays closed, and what is asked of it fails with NV_NOT_GRANTED. In a session of another heap it is opened beside
+     * that one, and nv_open refuses it until nv_heap_close. One that nv_heap_close has closed is to stay so.
      * Throws error when it was never opened and cannot be. */
     static nv_heap *handle() {
         /* A thread that has not asked begins with what another one got, so that it opens nothing after nv_close. */
@@ -118,9 +119,9 @@ public:
         if (!heap) heap = latest.load(std::memory_order_relaxed);
         if (!heap || (session != 0 && session != asked_in)) {
             nv_heap *found = nv_heap_open(Name);
+            asked_in = session;
             if (found) {
                 heap = found;
-                asked_in = session;
                 latest.store(found, std::memory_order_relaxed);
             } else if (!heap) {
                 throw error();

@@ -6,8 +6,10 @@
 //! Invariants:
 //! - Once begun it goes on, whether a thread waits for it or not. What came of it is for the first
 //!   that waits to the end.
-//! - It is over before what it belongs to is gone ([`Closing::join`]): no process that ends in order
-//!   leaves a heap half closed. It goes on without that where a function let go of the last of it.
+//! - It is over before what it belongs to is gone ([`Closing::join`]), and before the interpreter
+//!   ends ([`join_all`]), which an end needs for the functions that it calls: no process that ends in
+//!   order leaves a heap half closed. It goes on without that where a function let go of the last of
+//!   it.
 //!
 //! What it must not do: let a thread that is in a function wait for an end that another thread has
 //! begun, because that end, or one that it waits for, may wait for this very function. Callers ask
@@ -15,12 +17,17 @@
 #![forbid(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 use holdfast_applet::{CloseError, Closed};
+use pyo3::prelude::*;
 
+use crate::process::Maker;
 use crate::turn::{NoTurn, wait_while};
+
+/// Ends that have begun, and the process in which they have.
+static UNDER_WAY: Mutex<Vec<(Maker, Weak<Closing>)>> = Mutex::new(Vec::new());
 
 /// What came of it, or a panic.
 pub(crate) type Ended = thread::Result<Result<Option<Closed>, CloseError>>;
@@ -50,6 +57,7 @@ impl Closing {
         end: impl FnOnce() -> Result<Option<Closed>, CloseError> + Send + 'static,
     ) {
         *lock(&self.stage) = Stage::UnderWay;
+        note(self);
         // Where the thread finds it; and this one, if there is no other.
         let end = Arc::new(Mutex::new(Some(end)));
         let (closing, given) = (self.clone(), end.clone());
@@ -93,6 +101,28 @@ impl Closing {
         // It does not panic: what it does is caught.
         let _ = thread.map(JoinHandle::join);
     }
+}
+
+fn note(closing: &Arc<Closing>) {
+    let mut under_way = lock(&UNDER_WAY);
+    under_way.retain(|(_, known)| known.strong_count() > 0);
+    under_way.push((Maker::new(), Arc::downgrade(closing)));
+}
+
+/// Waits until all ends are over that have begun in this process.
+#[pyfunction]
+pub(crate) fn join_all(py: Python<'_>) {
+    // In a forked child another thread may have had it, and the ends are the parent's.
+    let Ok(mut under_way) = UNDER_WAY.try_lock() else { return };
+    let begun = std::mem::take(&mut *under_way);
+    drop(under_way);
+    py.detach(|| {
+        for (_, closing) in begun.into_iter().filter(|(maker, _)| maker.is_here()) {
+            if let Some(closing) = closing.upgrade() {
+                closing.join();
+            }
+        }
+    });
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

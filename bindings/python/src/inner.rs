@@ -72,7 +72,8 @@ impl Deref for Held {
 }
 
 impl Held {
-    /// Ends it in order; one out of a pool, of which nothing is told, goes back to that.
+    /// Ends an applet of its own in order, and says how that ended. A pooled one goes back to its
+    /// pool, which says nothing.
     pub(crate) fn close(self) -> Result<Option<Closed>, CloseError> {
         match self {
             Held::Own(applet) => applet.close().map(Some),
@@ -154,12 +155,14 @@ impl Inner {
         self.gate.enter_to_end().is_some_and(|applet| applet.is_in_host_function())
     }
 
-    /// Begins the end of what was taken out of the gate, or does it at once where that takes a
-    /// moment.
+    /// Begins the end of what was taken out of the gate, or does it at once: where that takes a
+    /// moment, and in a host function, as what the end calls belongs to the same chain of calls and
+    /// must not wait for what that chain is in.
     pub(crate) fn end(&self, held: Held) {
         match held {
             // Without a thread for each use of a pool's applet.
             Held::Reused(_) => self.closing.run(move || held.close()),
+            _ if functions::is_in_one() => self.closing.run(move || held.close()),
             Held::Own(_) | Held::Pooled(_) => self.closing.begin(move || held.close()),
         }
     }
@@ -196,8 +199,8 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// An end that nobody waited for is waited for now; but not by a function, which it may wait
-    /// for.
+    /// Waits for an end that no caller waited for; but not in a host function, for which that end may
+    /// wait.
     fn drop(&mut self) {
         if !functions::is_in_one() {
             self.closing.join();

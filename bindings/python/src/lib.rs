@@ -70,9 +70,14 @@ mod _holdfast {
     #[pymodule_export]
     use crate::transaction::Transaction;
 
+    use pyo3::types::PyAnyMethods as _;
+
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
         holdfast_types::set_how_to(&crate::error::IN_PYTHON);
+        // Applets that are ending may still call functions of Python.
+        let at_exit = pyo3::wrap_pyfunction!(crate::closing::join_all, module)?;
+        module.py().import("atexit")?.call_method1("register", (at_exit,))?;
         crate::compiler::name_command(module.py())
     }
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import holdfast
@@ -87,6 +91,60 @@ def test_a_function_may_close_an_applet_that_ends(places: Places, timeout: float
     first, *_, last = closed
     assert first is None and last is None
     assert len(closed) == 6 and sum(one is not None for one in closed) == 2
+
+
+# Guarantee: programs/python-calls
+def test_what_an_end_calls_is_in_the_call_around_it(places: Places) -> None:
+    applets: list[holdfast.Applet] = []
+    refused: list[str] = []
+
+    def look(data: bytes) -> bytes:
+        uses: list[Callable[[], object]] = [lambda: applets[0].call("echo"), applets[0].close]
+        for use in uses:
+            with pytest.raises(holdfast.CallError) as raised:
+                use()
+            refused.append(str(raised.value))
+        return data
+
+    def close_other(data: bytes) -> bytes:
+        applets[1].close()
+        return data
+
+    for name, function in [("close_other", close_other), ("look", look)]:
+        applets.append(holdfast.Applet(program("trial", "native"), functions={name: function}, grace=10.0, **places))
+    applets[1].call("ask_at_the_end", b"look")
+    results: list[bytes] = []
+    call = threading.Thread(
+        target=lambda: results.append(applets[0].call("ask_host", b"close_other\0done")), daemon=True
+    )
+    call.start()
+    call.join(30)
+    assert results == [b"done"]
+    assert len(refused) == 2 and all("in a host function" in text for text in refused)
+    applets[0].close()
+
+
+# Guarantee: applets/interruptible
+def test_an_end_that_was_left_is_over_before_the_interpreter_ends(tmp_path: Path) -> None:
+    script = f"""
+import os, signal, threading, time
+import holdfast
+
+def slow(data):
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    time.sleep(1)
+    print("over", flush=True)
+    return data
+
+applet = holdfast.Applet({str(program("trial", "native"))!r}, functions={{"slow": slow}}, grace=20.0)
+applet.call("ask_at_the_end", b"slow")
+applet.close()
+"""
+    environment = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home"), "HOLDFAST_POOL": str(tmp_path / "pool")}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "over\n", done.stderr
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt"), done.stderr
+    assert done.returncode == -signal.SIGINT
 
 
 def test_a_function_does_not_wait_for_its_own_stream(start: Start) -> None:
