@@ -309,3 +309,23 @@ fn shared_attributes_are_damage_at_bounded_cost() {
     let refused = page.select(&Selector::parse("p[title=none], [a499=none]").unwrap());
     assert!(matches!(refused, Err(DomError::Damaged(_))), "{refused:?}");
 }
+
+/// A selector whose left part is looked for above an element does not take a parent that can be none
+/// for the end of the document.
+///
+/// Guarantee: documents/damage
+#[test]
+fn parent_that_has_no_children_is_damage() {
+    let (mut memory, start, _) = memory_of("<div>text<b>x</b></div>");
+    let documents = open(memory);
+    let page = documents.open("page").unwrap();
+    let selector = Selector::parse("div b").unwrap();
+    let found = page.select(&selector).unwrap()[0];
+    let (bold, text) = (found.id(), found.previous_sibling().unwrap().id());
+    memory = documents.into_heap().close();
+    let at = start + 128 + bold as usize * size_of::<NodeRecord>();
+    memory.bytes_mut()[at..at + 4].copy_from_slice(&text.to_le_bytes());
+    let documents = open(memory);
+    let refused = documents.open("page").unwrap().select(&selector).map(|found| found.len());
+    assert!(matches!(refused, Err(DomError::Damaged(_))), "{refused:?}");
+}
