@@ -32,7 +32,7 @@ pub(crate) struct Inner {
     pub(crate) closing: Arc<Closing>,
     pub(crate) maker: Maker,
     pub(crate) path: PathBuf,
-    /// What a signal's handler raised while it was started anew.
+    /// What a signal's handler raised during `respawn`.
     pub(crate) raised: Raised,
     /// What the applet may call of this program, for the garbage collector.
     pub(crate) callables: Vec<Weak<Callable>>,

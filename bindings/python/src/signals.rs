@@ -1,8 +1,8 @@
 //! Signals of Python (Ctrl-C) while a thread waits without the interpreter, which would run their
 //! handlers.
 //!
-//! Invariant: a handler runs with no lock held, and what it raises ends the wait. (While an applet
-//! is started anew its own lock is held; then its methods refuse the thread, which has the turn.)
+//! Invariant: a handler runs with no lock held, and what it raises ends the wait. (`respawn`
+//! holds the applet's lock; its thread has the turn, so the applet's methods refuse a handler there.)
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -12,8 +12,8 @@
 //!   not want the rest; one in WebAssembly, which a cancellation ends, finds out when it sends
 //!   more, and is cancelled only if it has not ended the call by itself after the limit `grace`.
 //! - A function of the host that runs in the call does not wait for that.
-//! - A signal whose handler raises ends every wait here. A stream whose closing it has ended is
-//!   cancelled, and nobody waits for it but who closes it again.
+//! - A signal whose handler raises ends every wait here. When it ends the wait in
+//!   `close`, the stream is cancelled; only another `close` waits for its end.
 #![forbid(unsafe_code)]
 
 use std::ops::ControlFlow;

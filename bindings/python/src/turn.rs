@@ -3,8 +3,8 @@
 //! Invariants:
 //! - A thread that waits asks its caller every [`SIGNALS_EVERY`] whether to wait on, with no lock
 //!   held: the answer may run any code of Python.
-//! - A thread that has the turn lends it only while it leaves the applet alone, and takes it back
-//!   before it goes on: so nobody finds the applet in use who was given a moment of it.
+//! - A thread that has the turn lends it only while it does not use the applet, and takes it back
+//!   before it uses the applet again: a thread to which it was lent never meets a call under way.
 //!
 //! What it must not do: let a thread that has the turn wait for it. Callers ask [`Turns::is_here`].
 #![forbid(unsafe_code)]

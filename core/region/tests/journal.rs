@@ -489,8 +489,8 @@ fn a_record_of_another_journal_is_not_believed() {
     );
 }
 
-/// Files of the store that are removed, or replaced, under an open region are made anew by its next
-/// commit.
+/// Another program removes or replaces files of the store while a region is open: the region's next
+/// commit writes them again.
 ///
 /// Guarantee: heap/checkpoint
 #[test]

@@ -97,7 +97,7 @@ impl<'p, 'd> Climb<'p, 'd> {
         Some(false)
     }
 
-    /// Whether an element passes what is asked of it alone.
+    /// Whether an element passes the tests of a part, whatever is around the element.
     #[inline]
     fn passes(&mut self, part: usize, record: &'d NodeRecord, number_of_type: i32) -> Option<bool> {
         if self.plan.tested >> part & 1 == 0 {

@@ -224,7 +224,8 @@ mod tests {
         }
     }
 
-    /// A page was made anew whenever a server said the same of a part in other words.
+    /// A server that names the type of a part in other words, with the same meaning, does not cause
+    /// another layout of the page.
     ///
     /// Guarantee: pages/servers
     #[test]

@@ -199,7 +199,7 @@ impl Borrower {
 
     fn send(&self, stream: &UnixStream, ask: &ServedAsk, given: &[BorrowedFd<'_>]) -> Result<()> {
         let bytes = frame(&Request { version: SERVED_VERSION, ask });
-        // Each signal begins the kernel's time anew.
+        // The socket's own timeout starts again after each signal.
         let until = Instant::now() + ANSWER_PATIENCE;
         let mut sent = 0;
         while sent < bytes.len() {

@@ -81,8 +81,8 @@ fn an_unknown_import_is_named_with_what_exists() {
     }
 }
 
-/// A module that wants its host's memory or table is told how to be linked, not which library it
-/// lacks.
+/// The error for a module that imports its memory or table says how to link it, and names no missing
+/// library.
 ///
 /// Guarantee: sandbox/own-status
 #[test]

@@ -501,8 +501,8 @@ fn what_a_server_calls_a_page_is_no_style_sheet() {
     assert_ne!(pixels[0], pixels[1]);
 }
 
-/// A page was made anew at each visit to a server that says the same of a style sheet in words that
-/// differ.
+/// A server that names the type of a style sheet in other words at each visit, with the same meaning,
+/// does not cause another layout of the page.
 ///
 /// Guarantee: pages/servers
 #[test]
