@@ -56,7 +56,9 @@ impl HeapCallError {
             Self::Heap(HeapError::TransactionState { expected_open: false }) => Code::InTransaction,
             Self::Heap(HeapError::TransactionAborted) => Code::Aborted,
             Self::Heap(HeapError::OtherHeap) => Code::OtherHeap,
-            Self::Heap(HeapError::LayoutMismatch { .. } | HeapError::NotPortable) => Code::Layout,
+            Self::Heap(
+                HeapError::LayoutMismatch { .. } | HeapError::NotPortable | HeapError::TypedRoot,
+            ) => Code::Layout,
             Self::Heap(HeapError::Alignment { .. }) => Code::Alignment,
             Self::Heap(_) => Code::Failed,
             Self::TooSmall { .. } => Code::TooSmall,

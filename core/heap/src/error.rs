@@ -166,6 +166,8 @@ pub enum HeapError {
     NameTaken,
     /// No root has that name.
     NoSuchRoot,
+    /// The root has a type, and so the size of that.
+    TypedRoot,
     /// Root names have 1 to 255 bytes.
     BadName,
     /// The root has another type than the program wants, or none.
@@ -270,6 +272,9 @@ impl fmt::Display for HeapError {
             Self::TransactionState { expected_open: false } => {
                 f.write_str("a transaction is open; commit or abort it first")
             }
+            Self::TypedRoot => f.write_str(
+                "a root with a type keeps the size of its type; make a root of the new type and remove the old one",
+            ),
             Self::OtherHeap => f.write_str(
                 "a transaction is open in another heap, and two heaps do not commit together; commit or abort it first",
             ),

@@ -115,6 +115,39 @@ fn resize_leaves_the_old_place_or_the_new_one() {
     enumerate(SMALL, |heap| prepare_link(heap, 5 * CHUNK), resize::<CHUNK>, objects);
 }
 
+/// A root's size, place and content change together.
+///
+/// Guarantee: heap/resize
+#[test]
+fn root_has_its_old_place_and_size_or_the_new_ones() {
+    const CHUNK: u64 = 64 << 10;
+    fn prepare<const BYTES: u64>(heap: &mut Heap<TestMemory>) {
+        let object = heap.create_root("root", BYTES).unwrap();
+        // SAFETY: the object has that many bytes.
+        unsafe { object.as_ptr().write_bytes(7, BYTES as usize) };
+    }
+    fn resize<const BYTES: u64>(heap: &mut Heap<TestMemory>) {
+        heap.resize_root("root", BYTES).unwrap();
+    }
+    fn found(heap: &Heap<TestMemory>) -> Vec<u8> {
+        let root = heap.root("root").unwrap();
+        assert!(heap.usable_bytes(root.pointer).unwrap() >= root.bytes, "less than it says");
+        // SAFETY: allocated with at least that many bytes.
+        let content = unsafe { std::slice::from_raw_parts(root.pointer.as_ptr(), 90) };
+        assert!(content.iter().all(|byte| *byte == 7), "torn");
+        // The table of roots, the entry, and the object.
+        let objects = holdfast_heap::check(heap.backing().bytes(), &mut |_| {}).objects;
+        assert_eq!(objects, 3, "one place too many or too few");
+        root.bytes.to_le_bytes().to_vec()
+    }
+    enumerate(SMALL, prepare::<100>, resize::<110>, found);
+    enumerate(SMALL, prepare::<100>, resize::<3000>, found);
+    enumerate(SMALL, prepare::<3000>, resize::<90>, found);
+    enumerate(SMALL, prepare::<{ 2 * CHUNK }>, resize::<{ 5 * CHUNK }>, found);
+    enumerate(SMALL, prepare::<{ 5 * CHUNK }>, resize::<CHUNK>, found);
+    enumerate(SMALL, prepare::<{ 5 * CHUNK }>, resize::<90>, found);
+}
+
 const MIB: u64 = 1 << 20;
 
 /// A linked object of whole segments: its room, and that its first bytes are what they were.

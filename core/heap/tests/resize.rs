@@ -5,7 +5,13 @@
 mod common;
 
 use common::{OPTIONS, TestMemory, assert_sound, at, fill, holds, open};
-use holdfast_heap::{Heap, HeapError};
+use holdfast_heap::{Heap, HeapError, typed};
+
+typed! {
+    struct Counter: 1 {
+        count: u64,
+    }
+}
 
 /// Aligned objects are aligned freed and measured at every size.
 ///
@@ -292,4 +298,53 @@ fn shrinking_in_a_full_heap_keeps_the_object() {
         assert!(holds(&heap, heap.offset_of(object).unwrap(), 7 * MIB, 7));
         assert_sound(heap.backing().bytes(), "resized");
     }
+}
+
+/// A root that is resized is found at its place with its size, whether it moved or not.
+///
+/// Guarantee: heap/resize
+#[test]
+fn resized_root_is_found_where_it_lies() {
+    let mut heap = open(TestMemory::new(64 << 20));
+    let mut kept = 100;
+    let first = heap.create_root("grows", kept).unwrap();
+    fill(first, kept, 3);
+    for bytes in [110, 3_000, 70_000, 400_000, 5 << 20, 9 << 20, 300_000, 65_000, 40, 0, 17] {
+        // What lies behind it keeps it from growing where it is.
+        heap.alloc(bytes).unwrap();
+        heap.resize_root("grows", bytes).unwrap();
+        kept = kept.min(bytes);
+        heap = open(heap.close());
+        let root = heap.root("grows").unwrap();
+        assert_eq!(root.bytes, bytes);
+        assert!(heap.usable_bytes(root.pointer).unwrap() >= bytes);
+        assert!(holds(&heap, heap.offset_of(root.pointer).unwrap(), kept, 3), "{bytes}");
+        assert_sound(heap.backing().bytes(), "a root was resized");
+    }
+    assert_eq!(heap.roots().count(), 1);
+    assert_eq!(heap.resize_root("other", 5), Err(HeapError::NoSuchRoot));
+    heap.create_root_typed::<Counter>("typed").unwrap();
+    assert_eq!(heap.resize_root("typed", 80), Err(HeapError::TypedRoot));
+}
+
+/// One that is rolled back has its old place, size and content; one in a full heap, too.
+///
+/// Guarantee: heap/resize
+#[test]
+fn resized_root_is_rolled_back() {
+    let mut heap = open(TestMemory::new(16 << 20));
+    let object = heap.create_root("object", 5_000).unwrap();
+    fill(object, 5_000, 8);
+    let before = heap.root("object").unwrap();
+    for bytes in [10, 5_010, 1 << 20] {
+        heap.begin().unwrap();
+        heap.resize_root("object", bytes).unwrap();
+        heap.abort().unwrap();
+        assert_eq!(heap.root("object"), Some(before));
+        assert!(holds(&heap, heap.offset_of(before.pointer).unwrap(), 5_000, 8), "{bytes}");
+    }
+    let refused = heap.resize_root("object", 1 << 30);
+    assert!(matches!(refused, Err(HeapError::OutOfMemory { .. })), "{refused:?}");
+    assert_eq!(heap.root("object"), Some(before));
+    assert_sound(heap.backing().bytes(), "nothing was resized");
 }

@@ -82,7 +82,7 @@ impl From<HeapError> for Fault {
             HeapError::NoSuchRoot => Code::Missing,
             HeapError::BadName | HeapError::Alignment { .. } => Code::Argument,
             HeapError::LayoutMismatch { stored, wanted } => return layout(stored, wanted),
-            HeapError::NotPortable => Code::Layout,
+            HeapError::NotPortable | HeapError::TypedRoot => Code::Layout,
             HeapError::TransactionAborted
             | HeapError::TransactionState { .. }
             | HeapError::OtherHeap => Code::Transaction,

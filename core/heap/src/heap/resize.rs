@@ -41,7 +41,8 @@ impl<B: Backing> Heap<B> {
     /// object at the old place or at the new one. The links to it are the caller's own: if one is
     /// kept in the heap, resize and change it in one transaction.
     ///
-    /// The object of a root must not be moved like this: its name would lead to the old place.
+    /// The object of a root must not be moved like this, as its name would lead to the old place:
+    /// that is [`Heap::resize_root`].
     ///
     /// # Errors
     /// [`HeapError::NotAllocated`], [`HeapError::OutOfMemory`]; the object is then as it was.

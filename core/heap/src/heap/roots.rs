@@ -196,6 +196,32 @@ impl<B: Backing> Heap<B> {
         })
     }
 
+    /// Gives the object of a root room for `bytes`; returns where it lies then, which can be another
+    /// place: pointers to it from elsewhere are the caller's own. The content is kept as far as it
+    /// fits; what is new has whatever bytes its place had before. Size, place and content change
+    /// together or not at all; inside an open transaction, with it. An object that was aligned to more
+    /// than 16 need not be any more.
+    ///
+    /// # Errors
+    /// [`HeapError::NoSuchRoot`], [`HeapError::TypedRoot`], [`HeapError::NotAllocated`],
+    /// [`HeapError::OutOfMemory`], [`HeapError::ReadOnly`]; the root is then as it was, or, inside an
+    /// open transaction, that can only be rolled back any more.
+    pub fn resize_root(&mut self, name: &str, bytes: u64) -> Result<NonNull<u8>, HeapError> {
+        self.check_writable()?;
+        let (_, entry) = self.find(name).ok_or(HeapError::NoSuchRoot)?;
+        let root = self.root_of(entry).ok_or(HeapError::NoSuchRoot)?;
+        if self.type_of(entry).is_some() {
+            return Err(HeapError::TypedRoot);
+        }
+        self.all_or_nothing(|heap| {
+            let object = heap.realloc(root.pointer, bytes)?;
+            let offset = heap.offset_of(object).ok_or(HeapError::OutsideHeap)?;
+            heap.store_logged(entry + ENTRY_OBJECT, offset)?;
+            heap.store_logged(entry + ENTRY_SIZE, bytes)?;
+            Ok(object)
+        })
+    }
+
     /// All roots, in no particular order: no more than the table has slots, with names of no more
     /// than 255 bytes, whatever the heap's bytes are.
     pub fn roots(&self) -> Roots<'_, B> {
