@@ -95,7 +95,11 @@ fn once<S: Storage>(storage: &mut S, options: &Options) -> Result<String, Progra
             said = format!("{}reading_ns {}\n", report.text, report.reading.as_nanos());
             (report.text.len() as u64, ns)
         }
-        Program::Compress => timed(started, compress::run(storage, options.count)?),
+        Program::Compress => {
+            let (report, ns) = timed(started, compress::run(storage, options.count)?);
+            said = format!("encoding_ns {}\n", report.encoding.as_nanos());
+            (report.bytes, ns)
+        }
         Program::Verify => {
             let bytes = compress::verify(storage, options.count)?;
             return Ok(format!("verified {bytes}\n"));

@@ -29,8 +29,8 @@ usage: programs PROGRAM [OPTION...] [NAME...]
   --rounds N       does it so often, and prints the time of each (1)
 
 Prints `ns N` for each round: from before the input is opened until the output is finished; `reading_ns N`,
-the part of knucleotide in which it reads; `bytes N`, the size of the output; `crossings N`, the calls
-that left the program.
+the part of knucleotide in which it reads; `encoding_ns N`, the part of compress in Snappy; `bytes N`, the
+size of the output; `crossings N`, the calls that left the program.
 ";
 
 /// Where objects are.

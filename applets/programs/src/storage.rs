@@ -13,6 +13,7 @@ pub mod files;
 pub mod heap;
 #[cfg_attr(not(target_family = "wasm"), allow(unsafe_code, reason = "maps files"))]
 pub mod mapped;
+#[cfg_attr(not(target_family = "wasm"), allow(unsafe_code, reason = "asks for huge pages"))]
 pub mod volatile;
 
 use std::cell::Cell;
@@ -33,7 +34,8 @@ pub trait Storage {
     /// There is none, or it cannot be read.
     fn open(&mut self, name: &str) -> Result<Self::Reader, ProgramError>;
 
-    /// Begins an object of at most `capacity_bytes` bytes. One is written at a time.
+    /// Begins an object of at most `capacity_bytes` bytes; finished, it takes no more room than what
+    /// was written. One is written at a time.
     ///
     /// # Errors
     /// No room.
@@ -75,6 +77,29 @@ pub trait Writer {
     /// # Errors
     /// No room.
     fn write(&mut self, record: &[u8]) -> Result<(), ProgramError>;
+
+    /// Appends what `make` writes, of at most `bytes_max` bytes, and returns the length of: made
+    /// where it stays if the storage is memory, else in `scratch`.
+    ///
+    /// # Errors
+    /// No room; those of `make`.
+    fn write_made(
+        &mut self,
+        bytes_max: usize,
+        scratch: &mut Vec<u8>,
+        make: impl FnOnce(&mut [u8]) -> Result<usize, ProgramError>,
+    ) -> Result<(), ProgramError> {
+        let length = make(room_in(scratch, bytes_max))?;
+        self.write(&scratch[..length])
+    }
+}
+
+/// So many bytes of memory that is used again, whatever they are.
+pub(crate) fn room_in(scratch: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
+    if scratch.len() < bytes {
+        scratch.resize(bytes, 0);
+    }
+    &mut scratch[..bytes]
 }
 
 /// Counts calls that leave the program.

@@ -15,13 +15,14 @@ use holdfast_testkit::target_directory;
 use tempfile::TempDir;
 
 use super::job::{Ground, Image, Sandbox, Storage, drop_pages};
-use super::sequences::{INPUT, N, REVERSE, with_input};
-use super::{mail, rounds};
+use super::sequences::{BYTES, INPUT, N, OUTPUT, REVERSE, with_input};
+use super::{compress, mail, rounds};
 use crate::report::Outcome;
 use crate::stats::Series;
 
 pub(super) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    revcomp(rounds(runs), outcome)?;
+    sequences(rounds(runs), outcome)?;
+    compress(rounds(runs), outcome)?;
     mail(rounds(runs), outcome)
 }
 
@@ -43,44 +44,123 @@ impl Disk {
 
     /// Has the kernel forget all files, and the heap.
     fn forget(&self) -> io::Result<()> {
+        self.forget_files()?;
+        self.forget_heap()
+    }
+
+    fn forget_files(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.files)? {
             drop_pages(&entry?.path())?;
         }
+        Ok(())
+    }
+
+    fn forget_heap(&self) -> io::Result<()> {
         self.ground.forget_heap()
     }
 }
 
-/// In WebAssembly. The warm heap is in memory, as in the other sections and in the paper.
-fn revcomp(rounds: usize, outcome: &mut Outcome) -> io::Result<()> {
-    let (warm, disk) = (with_input(N)?, Disk::new()?);
+/// A program and what it reads.
+struct Job {
+    name: &'static str,
+    arguments: Vec<String>,
+    inputs: Vec<String>,
+    /// What the section of the program calls `posix`.
+    files: Storage,
+}
+
+impl Job {
+    fn new(name: &'static str, arguments: &[&str], inputs: Vec<String>) -> Job {
+        let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
+        Job { name, arguments, inputs, files: Storage::Posix }
+    }
+}
+
+/// The program over files of the disk against the same in a warm heap, which is in memory as in the
+/// other sections and in the paper; all in WebAssembly. One that reads nothing is never cold.
+fn measured(job: &Job, warm: &Ground, rounds: usize, outcome: &mut Outcome) -> io::Result<()> {
+    const WARM_HEAP: usize = 0;
+    const WARM: usize = 1;
+    const COLD: usize = 2;
+    const COLD_ANSWER: usize = 3;
+    const COLD_HEAP: usize = 4;
+    let disk = Disk::new()?;
     let (ground, directory) = (&disk.ground, disk.files.as_path());
-    fs::copy(warm.files().join(INPUT), directory.join(INPUT))?;
+    let arguments: Vec<&str> = job.arguments.iter().map(String::as_str).collect();
+    for input in &job.inputs {
+        fs::copy(warm.files().join(input), directory.join(input))?;
+    }
     let ms = |ground: &Ground, storage| {
-        Ok::<_, io::Error>(ground.run(Sandbox::Wasm, storage, directory, &REVERSE)?.ms)
+        Ok::<_, io::Error>(ground.run(Sandbox::Wasm, storage, directory, &arguments)?.ms)
     };
-    // Compiles the program.
-    ms(ground, Storage::Posix)?;
-    let mut values: [Series; 5] = Default::default();
-    for _ in 0..rounds {
-        values[0].push(ms(&warm, Storage::Heap)?);
-        values[1].push(ms(ground, Storage::Posix)?);
-        drop_pages(&directory.join(INPUT))?;
-        values[2].push(ms(ground, Storage::Posix)?);
-        ground.remove_heap()?;
-        ground.import(directory, &[INPUT.to_owned()])?;
-        for (series, storage) in values[3..].iter_mut().zip([Storage::Posix, Storage::Heap]) {
-            disk.forget()?;
-            series.push(ground.answer_ms(storage, directory, &REVERSE)?);
+    // Compiles the program. The heap has room for an object and the one that replaces it afterwards.
+    ms(ground, job.files)?;
+    ms(warm, Storage::Heap)?;
+    ms(warm, Storage::Heap)?;
+    let ways = if job.inputs.is_empty() { COLD } else { COLD_HEAP + 1 };
+    let mut values: [Series; COLD_HEAP + 1] = Default::default();
+    for round in 0..rounds {
+        for turn in 0..ways {
+            let way = (round + turn) % ways;
+            if way == COLD_HEAP {
+                ground.remove_heap()?;
+                ground.import(directory, &job.inputs)?;
+                disk.forget_heap()?;
+            }
+            // Also before a heap is restored: so nothing of the files is still to be written then.
+            if way >= COLD {
+                disk.forget_files()?;
+            } else if way == WARM {
+                for input in &job.inputs {
+                    fs::read(directory.join(input))?;
+                }
+            }
+            values[way].push(match way {
+                WARM_HEAP => ms(warm, Storage::Heap)?,
+                WARM | COLD => ms(ground, job.files)?,
+                COLD_ANSWER => ground.answer_ms(job.files, directory, &arguments)?,
+                _ => ground.answer_ms(Storage::Heap, directory, &arguments)?,
+            });
         }
     }
-    let [heap, warm, cold, cold_answer, cold_heap] = values;
-    let mut add = |key: &str, series| outcome.add(key.to_owned(), Some(series), "x", None);
-    add("revcomp_vs_posix_disk_warm", warm.over(&heap));
-    add("revcomp_vs_posix_disk_cold", cold.over(&heap));
-    add("revcomp_vs_posix_disk_cold_heap_cold", cold_answer.over(&cold_heap));
-    outcome.add("revcomp_posix_cold_ms", Some(cold_answer), "ms", None);
-    outcome.add("revcomp_heap_cold_ms", Some(cold_heap), "ms", None);
+    let name = job.name;
+    let mut add = |key: &str, series, unit| {
+        outcome.add(format!("{name}_{key}"), Some(series), unit, None);
+    };
+    let heap = &values[WARM_HEAP];
+    add("vs_posix_disk_warm", values[WARM].over(heap), "x");
+    add("posix_disk_ms", values[WARM].clone(), "ms");
+    if ways > COLD {
+        add("vs_posix_disk_cold", values[COLD].over(heap), "x");
+        add("vs_posix_disk_cold_heap_cold", values[COLD_ANSWER].over(&values[COLD_HEAP]), "x");
+        add("posix_cold_ms", values[COLD_ANSWER].clone(), "ms");
+        add("heap_cold_ms", values[COLD_HEAP].clone(), "ms");
+    }
     Ok(())
+}
+
+fn sequences(rounds: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let warm = with_input(N)?;
+    let input = || vec![INPUT.to_owned()];
+    for job in [
+        Job::new("write512", &["chunks", OUTPUT, "--bytes", BYTES], Vec::new()),
+        Job::new("fasta", &["fasta", OUTPUT, "--n", N], Vec::new()),
+        Job::new("revcomp", &REVERSE, input()),
+        Job::new("knucleotide", &["knucleotide", INPUT], input()),
+    ] {
+        measured(&job, &warm, rounds, outcome)?;
+    }
+    Ok(())
+}
+
+fn compress(rounds: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let Some(folder) = compress::folder(outcome) else { return Ok(()) };
+    let (warm, mix) = (Ground::new()?, compress::chosen(&folder)?);
+    compress::load(&warm, &mix)?;
+    let arguments = ["compress", "--count", compress::COUNT];
+    let job = Job::new("compress", &arguments, compress::names(mix.len()));
+    let job = Job { files: Storage::Glibc, ..job };
+    measured(&job, &warm, rounds, outcome)
 }
 
 /// What is read alone: the learning texts or the structure, and the mails that are classified.

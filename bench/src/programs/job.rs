@@ -128,6 +128,8 @@ pub(super) struct Said {
     pub(super) later_ms: Vec<f64>,
     /// Of it until its input was in memory, if it says so.
     pub(super) reading_ms: f64,
+    /// Of it in Snappy, if it says so.
+    pub(super) encoding_ms: f64,
     /// The process, from its start to its end.
     pub(super) run_ms: f64,
     /// Calls that left the program.
@@ -272,12 +274,15 @@ impl Ground {
         };
         let value = |key: &str| values(key).first().copied();
         let is_measured = |line: &&str| {
-            !["ns ", "reading_ns ", "crossings "].iter().any(|key| line.starts_with(key))
+            !["ns ", "reading_ns ", "encoding_ns ", "crossings "]
+                .iter()
+                .any(|key| line.starts_with(key))
         };
         Ok(Said {
             ms: value("ns").unwrap_or_default() / 1e6,
             later_ms: values("ns").iter().skip(1).map(|ns| ns / 1e6).collect(),
             reading_ms: value("reading_ns").unwrap_or_default() / 1e6,
+            encoding_ms: value("encoding_ns").unwrap_or_default() / 1e6,
             run_ms,
             crossings: value("crossings").unwrap_or_default(),
             usage,

@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::slice;
 
 use holdfast_heap::{Backing, Heap, HeapError};
 
@@ -17,7 +18,7 @@ use super::{Lines, Reader, Storage, Writer};
 use crate::error::ProgramError;
 
 /// In front of the content: how many bytes of it there are, and [`MAGIC`].
-const HEADER_BYTES: u64 = 16;
+pub(super) const HEADER_BYTES: u64 = 16;
 const MAGIC: u64 = u64::from_le_bytes(*b"HFPROGOB");
 
 /// How many readers each object has.
@@ -99,6 +100,12 @@ impl<B: Backing> Storage for HeapStorage<B> {
         let bytes = writer.capacity_bytes - writer.free_bytes as u64;
         // SAFETY: the object has at least these 16 bytes and is aligned to 16.
         unsafe { writer.start.cast::<[u64; 2]>().write([bytes, MAGIC]) };
+        if writer.free_bytes > 0
+            && let Err(error) = self.heap.resize_root(&writer.name, bytes + HEADER_BYTES)
+        {
+            self.heap.abort()?;
+            return Err(error.into());
+        }
         self.heap.commit()?;
         Ok(bytes)
     }
@@ -170,8 +177,7 @@ impl Writer for HeapWriter {
     #[inline]
     fn write(&mut self, record: &[u8]) -> Result<(), ProgramError> {
         if record.len() > self.free_bytes {
-            let (name, capacity_bytes) = (self.name.clone(), self.capacity_bytes);
-            return Err(ProgramError::Full { name, capacity_bytes });
+            return Err(self.full());
         }
         // SAFETY: `free_bytes` bytes from `at` on are of the object, which nothing else refers to
         // before it has its name.
@@ -181,5 +187,31 @@ impl Writer for HeapWriter {
         }
         self.free_bytes -= record.len();
         Ok(())
+    }
+
+    fn write_made(
+        &mut self,
+        bytes_max: usize,
+        _scratch: &mut Vec<u8>,
+        make: impl FnOnce(&mut [u8]) -> Result<usize, ProgramError>,
+    ) -> Result<(), ProgramError> {
+        if bytes_max > self.free_bytes {
+            return Err(self.full());
+        }
+        // SAFETY: as in `write`. It is memory of the heap, all of whose bytes have a value.
+        let length = make(unsafe { slice::from_raw_parts_mut(self.at.as_ptr(), bytes_max) })?;
+        // Not more than there is, whatever `make` says.
+        let length = length.min(bytes_max);
+        // SAFETY: within the object.
+        self.at = unsafe { self.at.add(length) };
+        self.free_bytes -= length;
+        Ok(())
+    }
+}
+
+impl HeapWriter {
+    #[cold]
+    fn full(&self) -> ProgramError {
+        ProgramError::Full { name: self.name.clone(), capacity_bytes: self.capacity_bytes }
     }
 }

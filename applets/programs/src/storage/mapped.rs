@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::files::failed;
-use super::{Crossings, Lines, Reader, Storage, Writer};
+use super::{Crossings, Lines, Reader, Storage, Writer, room_in};
 use crate::error::ProgramError;
 
 /// A directory of files.
@@ -38,13 +38,16 @@ impl Storage for Mapped {
         let file = File::create(self.directory.join(name)).map_err(failed("create", name))?;
         // Opened, written and closed.
         self.crossings.add(3);
-        let content = Vec::with_capacity(capacity_bytes as usize);
-        Ok(MappedWriter { file, name: name.to_owned(), content })
+        // Reserved at the first record: what is made as a whole needs none.
+        let (content, capacity_bytes) = (Vec::new(), capacity_bytes as usize);
+        Ok(MappedWriter { file, name: name.to_owned(), content, capacity_bytes, written_bytes: 0 })
     }
 
     fn finish(&mut self, mut writer: MappedWriter) -> Result<u64, ProgramError> {
-        writer.file.write_all(&writer.content).map_err(failed("write", &writer.name))?;
-        Ok(writer.content.len() as u64)
+        if !writer.content.is_empty() {
+            writer.file.write_all(&writer.content).map_err(failed("write", &writer.name))?;
+        }
+        Ok(writer.written_bytes + writer.content.len() as u64)
     }
 
     fn crossings(&self) -> u64 {
@@ -79,13 +82,35 @@ impl Reader for MappedReader {
 pub struct MappedWriter {
     file: File,
     name: String,
+    /// Behind the first `written_bytes` bytes, which are in the file.
     content: Vec<u8>,
+    capacity_bytes: usize,
+    written_bytes: u64,
 }
 
 impl Writer for MappedWriter {
     #[inline]
     fn write(&mut self, record: &[u8]) -> Result<(), ProgramError> {
+        if self.content.capacity() == 0 {
+            self.content.reserve_exact(self.capacity_bytes);
+        }
         self.content.extend_from_slice(record);
+        Ok(())
+    }
+
+    /// What is made before anything else goes to the file from where it is made.
+    fn write_made(
+        &mut self,
+        bytes_max: usize,
+        scratch: &mut Vec<u8>,
+        make: impl FnOnce(&mut [u8]) -> Result<usize, ProgramError>,
+    ) -> Result<(), ProgramError> {
+        let length = make(room_in(scratch, bytes_max))?;
+        if !self.content.is_empty() {
+            return self.write(&scratch[..length]);
+        }
+        self.file.write_all(&scratch[..length]).map_err(failed("write", &self.name))?;
+        self.written_bytes += length as u64;
         Ok(())
     }
 }

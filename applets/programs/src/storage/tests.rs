@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::storage::files::Files;
-use crate::storage::heap::HeapStorage;
+use crate::storage::heap::{HEADER_BYTES, HeapStorage};
 use crate::storage::mapped::Mapped;
 use crate::storage::volatile::Volatile;
 use crate::{chunks, fasta, knucleotide, revcomp};
@@ -73,6 +73,50 @@ fn objects_have_the_size_that_was_announced() {
     let expected = "small gets more than the 4 bytes that were announced for it";
     assert_eq!(complaint(heap()), expected);
     assert_eq!(complaint(Volatile::default()), expected);
+}
+
+/// What is made where it stays is what is written, between records and beyond the room, too; and the
+/// object takes the room of what was made.
+#[test]
+fn backends_make_the_same_bytes() {
+    fn made<S: Storage>(mut storage: S) -> (S, Vec<Vec<u8>>) {
+        let (mut scratch, mut found) = (Vec::new(), Vec::new());
+        for (name, bytes) in [("small", 3), ("large", 200_000), ("empty", 0)] {
+            // The second replaces the first.
+            for byte in [1, 2] {
+                let mut writer = storage.create(name, 300_000).unwrap();
+                let mut make = |writer: &mut S::Writer| {
+                    writer.write_made(bytes + 7, &mut scratch, |space| {
+                        space[..bytes].fill(byte);
+                        Ok(bytes)
+                    })
+                };
+                make(&mut writer).unwrap();
+                writer.write(b"and").unwrap();
+                if let Err(error) = make(&mut writer) {
+                    assert!(error.to_string().contains("announced"), "{error}");
+                }
+                storage.finish(writer).unwrap();
+            }
+            found.push(storage.open(name).unwrap().rest().unwrap().to_vec());
+        }
+        (storage, found)
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (storage, found) = made(heap());
+    let used_bytes = storage.into_heap().root("small").unwrap().bytes;
+    assert_eq!(used_bytes, HEADER_BYTES + 3 + 3 + 3);
+    assert_eq!(found[0], [2, 2, 2, b'a', b'n', b'd', 2, 2, 2]);
+    assert_eq!(found[2], b"and");
+    for buffer_bytes in [0, 61, 64 << 10] {
+        let (_, files) = made(Files::new(directory.path().to_owned(), buffer_bytes));
+        // Files grow without end; what is in memory has the size that was announced.
+        assert_eq!([&files[0], &files[2]], [&found[0], &found[2]], "{buffer_bytes}");
+        assert_eq!(files[1].len(), 400_003);
+    }
+    assert_eq!(made(Volatile::default()).1, found);
+    assert_eq!(made(Mapped::new(directory.path().to_owned())).1[0], found[0]);
+    assert_eq!(found[1].len(), 200_003);
 }
 
 /// An object without its name is not there for who opens the heap after a kill, and the old one is.

@@ -1,8 +1,14 @@
-//! Ordinary memory: nothing outlives the program.
+//! Ordinary memory: nothing outlives the program. Where programs say which memory is to be in huge
+//! pages, that of large objects is, as a heap's memory is. (In WebAssembly only the host could say so.)
 
 use std::collections::HashMap;
 use std::mem;
+#[cfg(not(target_family = "wasm"))]
+use std::mem::MaybeUninit;
 use std::rc::Rc;
+
+#[cfg(not(target_family = "wasm"))]
+use rustix::mm::{Advice, madvise};
 
 use super::{Lines, Reader, Storage, Writer};
 use crate::error::ProgramError;
@@ -40,6 +46,8 @@ impl Storage for Volatile {
             .unwrap_or_default();
         content.clear();
         content.reserve_exact(capacity_bytes as usize);
+        #[cfg(not(target_family = "wasm"))]
+        in_huge_pages(content.spare_capacity_mut());
         Ok(VolatileWriter { name: name.to_owned(), content, capacity_bytes })
     }
 
@@ -51,6 +59,18 @@ impl Storage for Volatile {
 
     fn crossings(&self) -> u64 {
         0
+    }
+}
+
+/// Asks for huge pages where there are whole ones. Without them it is only slower.
+#[cfg(not(target_family = "wasm"))]
+fn in_huge_pages(memory: &mut [MaybeUninit<u8>]) {
+    const HUGE_BYTES: usize = 2 << 20;
+    let start = memory.as_ptr().align_offset(HUGE_BYTES);
+    let bytes = memory.len().saturating_sub(start) & !(HUGE_BYTES - 1);
+    if let Some(whole) = memory.get_mut(start..start + bytes).filter(|whole| !whole.is_empty()) {
+        // SAFETY: the advice changes no content.
+        let _ = unsafe { madvise(whole.as_mut_ptr().cast(), bytes, Advice::LinuxHugepage) };
     }
 }
 
@@ -92,6 +112,23 @@ impl Writer for VolatileWriter {
             return Err(ProgramError::Full { name, capacity_bytes });
         }
         self.content.extend_from_slice(record);
+        Ok(())
+    }
+
+    fn write_made(
+        &mut self,
+        bytes_max: usize,
+        _scratch: &mut Vec<u8>,
+        make: impl FnOnce(&mut [u8]) -> Result<usize, ProgramError>,
+    ) -> Result<(), ProgramError> {
+        let start = self.content.len();
+        if bytes_max > self.capacity_bytes as usize - start {
+            let (name, capacity_bytes) = (self.name.clone(), self.capacity_bytes);
+            return Err(ProgramError::Full { name, capacity_bytes });
+        }
+        self.content.resize(start + bytes_max, 0);
+        let length = make(&mut self.content[start..])?.min(bytes_max);
+        self.content.truncate(start + length);
         Ok(())
     }
 }
