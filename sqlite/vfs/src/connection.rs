@@ -67,6 +67,8 @@ pub(crate) struct Connection {
     pub(crate) is_dropped: bool,
     /// The journal of this transaction refers to a super-journal.
     pub(crate) names_super: bool,
+    /// Named by no journal here any more: it goes when this database is rolled back.
+    pub(crate) forgotten_super: Option<Vec<u8>>,
     /// SQLite may hold pages of a transaction that was not committed for those of the database: see
     /// `stub.rs`.
     pub(crate) is_stale: bool,
@@ -128,6 +130,7 @@ impl Connection {
             is_direct: false,
             is_dropped: false,
             names_super: false,
+            forgotten_super: None,
             is_stale: false,
             asked: 0,
             owed: Owed::default(),
@@ -283,7 +286,10 @@ impl Connection {
         while !rest.is_empty() {
             let (block, within) = ((at / BLOCK_BYTES as u64) as u32, at as usize % BLOCK_BYTES);
             let bytes = rest.len().min(BLOCK_BYTES - within);
-            self.write_block(block, within, &rest[..bytes]).map_err(code_of_change)?;
+            if let Err(code) = self.write_block(block, within, &rest[..bytes]) {
+                self.forget_super();
+                return Err(code_of_change(code));
+            }
             (rest, at) = (&rest[bytes..], at + bytes as u64);
             // At once: a block that follows may have this one written to the file, which takes what
             // is within the size.
@@ -369,6 +375,14 @@ impl Connection {
         if self.is_direct || !self.in_pool || self.level < LOCK_EXCLUSIVE {
             return Ok(());
         }
+        let prepared = self.leave_stub(super_journal);
+        if prepared.is_err() {
+            self.forget_super();
+        }
+        prepared
+    }
+
+    fn leave_stub(&self, super_journal: &[u8]) -> Result<(), Code> {
         if self.pool.waits_for_log() {
             // Afterwards it is too late: the commit stands in all databases.
             self.pool.check_database_name().map_err(|error| report(&error))?;
@@ -386,6 +400,41 @@ impl Connection {
         commits.prepare(transaction);
         self.pool.image.write_back_header();
         Ok(())
+    }
+
+    /// A commit over several databases failed here before this one was prepared. No stub keeps the
+    /// super-journal for it, which goes when SQLite has rolled the others back; SQLite is to roll
+    /// this one back all the same. For one with EXCLUSIVE.
+    ///
+    /// It does not go here: those that are prepared come before this one, in SQLite's commit as in
+    /// its rollback, and without the super-journal they would be taken for committed.
+    #[cold]
+    fn forget_super(&mut self) {
+        if !self.names_super || self.pool.image.commits().is_prepared() {
+            return;
+        }
+        if let Some(super_journal) = self.journal.drop_reference() {
+            self.names_super = false;
+            self.forgotten_super = Some(super_journal);
+        }
+    }
+
+    /// This database is rolled back, and so are those that were prepared.
+    #[inline]
+    pub(crate) fn clean_up_forgotten(&mut self) {
+        if let Some(super_journal) = self.forgotten_super.take() {
+            stub::clean_up(&self.pool.database, &super_journal);
+        }
+    }
+
+    /// As [`Connection::drop_prepared`], where SQLite may be rolling back, or writes another
+    /// transaction: in its exclusive mode no lock is given back in between.
+    pub(crate) fn drop_failed_prepared(&mut self) {
+        let may_write = self.in_pool && self.is_writer && self.level == LOCK_EXCLUSIVE;
+        if may_write && self.pool.is_ours() {
+            self.drop_prepared();
+            self.clean_up_forgotten();
+        }
     }
 
     /// The transaction that was prepared, if there is one, is rolled back.
@@ -440,10 +489,12 @@ impl Connection {
             self.pool.image.remove(link).map_err(|error| self.astray(error))?;
         }
         if self.is_direct {
-            return self.end_direct(false);
+            self.end_direct(false)?;
+        } else {
+            self.pending_size = None;
+            self.drop_prepared();
         }
-        self.pending_size = None;
-        self.drop_prepared();
+        self.clean_up_forgotten();
         Ok(())
     }
 

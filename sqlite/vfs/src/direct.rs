@@ -21,6 +21,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use holdfast_sys::file::refused_link;
+
 use crate::apply::write_stand_in;
 use crate::base::{Base, database_size};
 use crate::connection::{Code, Connection, code_of_change, report};
@@ -118,7 +120,10 @@ impl Connection {
         mode.note_journal(true);
         image.write_back_header();
         if let Err(source) = self.journal.spill(&path, &self.database) {
-            let _ = journal::remove(&path);
+            // A link in its place is not ours.
+            if !refused_link(&source) {
+                let _ = journal::remove(&path);
+            }
             return Err(SqliteError::Io { step: "write", path, source });
         }
         mode.begin_direct();
@@ -165,10 +170,13 @@ impl Connection {
             // SQLite's own rollback after a full pool comes here, also where nothing is synced; a
             // commit that the pool was too full for does not.
             self.is_dropped = false;
+            self.drop_failed_prepared();
             return Ok(());
         }
         self.settle().map_err(code_of_change)?;
-        self.base.sync().map_err(|error| report(&error))
+        self.base.sync().map_err(|error| report(&error))?;
+        self.clean_up_forgotten();
+        Ok(())
     }
 
     /// See [`Connection::settle`]. What undoes it is durable first.

@@ -1,6 +1,8 @@
 //! The rollback journal of a connection: bytes in the memory of the process, as a crash rolls back
 //! without them; or a file, for a transaction that outgrows the pool and for a journal that another
 //! program left.
+//!
+//! A symbolic link in its place is an error, as it is to SQLite: it may lead to any file.
 
 #![forbid(unsafe_code)]
 
@@ -9,8 +11,12 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use holdfast_sys::file::sync_directory;
+use holdfast_sys::file::{private_options, sync_directory};
 
+/// At the beginning of a journal, and at the end of one that refers to a super-journal.
+pub(crate) const MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+/// What is in front of the super-journal's name: the number of a page that no database has.
+const PAGE_NUMBER_BYTES: usize = 4;
 /// Memory kept from one transaction to the next.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
@@ -29,7 +35,7 @@ pub(crate) struct Journal {
 /// pages.
 fn open_like(path: &Path, database: &Path) -> io::Result<File> {
     let like = database.metadata()?;
-    let mut options = File::options();
+    let mut options = private_options();
     options.read(true).write(true).create(true).truncate(false).mode(like.mode() & 0o777);
     let file = options.open(path)?;
     let found = file.metadata()?;
@@ -79,8 +85,8 @@ impl Journal {
     /// Uses the journal that is on the disk.
     pub(crate) fn open(&mut self, path: &Path) -> io::Result<()> {
         self.clear();
-        let file = File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
-        self.disk = Some(file?);
+        let file = private_options().read(true).write(true).open(path);
+        self.disk = Some(file.or_else(|_| private_options().read(true).open(path))?);
         Ok(())
     }
 
@@ -98,6 +104,17 @@ impl Journal {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
+    }
+
+    /// Takes the reference to a super-journal, if there is one, out of a journal in memory; returns
+    /// the name. SQLite rolls back with the rest, whether the super-journal is there or not.
+    pub(crate) fn drop_reference(&mut self) -> Option<Vec<u8>> {
+        let (rest, _sum) = self.bytes.strip_suffix(&MAGIC)?.split_last_chunk::<4>()?;
+        let (rest, length) = rest.split_last_chunk::<4>()?;
+        let start = rest.len().checked_sub(u32::from_be_bytes(*length) as usize)?;
+        let name = rest[start..].to_vec();
+        self.bytes.truncate(start.checked_sub(PAGE_NUMBER_BYTES)?);
+        Some(name)
     }
 
     /// Moves to a file, which is durable with its name on return.
@@ -237,5 +254,43 @@ mod tests {
             assert_eq!(other.metadata().unwrap().len(), 0, "{is_gone}");
             std::fs::remove_file(&other).unwrap();
         }
+    }
+
+    /// What a link in a journal's place leads to is not written to, nor shortened.
+    ///
+    /// Guarantee: sqlite/same-results
+    #[test]
+    fn link_in_a_journals_place_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [database, path, other] =
+            ["db", "db-journal", "other"].map(|name| folder.path().join(name));
+        std::fs::write(&database, "").unwrap();
+        std::fs::write(&other, "kept").unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        let mut journal = Journal::default();
+        journal.write(0, &[0xd9; 600]).unwrap();
+        assert!(journal.spill(&path, &database).is_err());
+        assert!(journal.open(&path).is_err());
+        assert!(journal.create(&path, &database).is_err());
+        assert!(crate::stub::write(&database, b"/db-mj1").is_err());
+        assert_eq!(std::fs::read(&other).unwrap(), b"kept");
+        assert!(path.is_symlink());
+    }
+
+    /// Only a reference that is whole, and within the journal, is taken out.
+    #[test]
+    fn reference_to_a_super_journal_is_taken_out() {
+        let mut journal = Journal::default();
+        journal.write(0, &[7; 600]).unwrap();
+        assert_eq!(journal.drop_reference(), None);
+        let name = b"/db-mj1".as_slice();
+        let reference =
+            [[0_u8; 4].as_slice(), name, &7_u32.to_be_bytes(), &[0; 4], &MAGIC].concat();
+        journal.write(600, &reference).unwrap();
+        assert_eq!(journal.drop_reference().as_deref(), Some(name));
+        assert_eq!(journal.size().unwrap(), 600);
+        journal.write(600, &[[0xff; 8], MAGIC].concat()).unwrap();
+        assert_eq!(journal.drop_reference(), None);
+        assert_eq!(journal.size().unwrap(), 616);
     }
 }

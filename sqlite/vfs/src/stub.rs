@@ -6,11 +6,21 @@
 //! refers to the super-journal in SQLite's format. It begins with a zero, so no process takes it
 //! for a journal to roll back; and while it is there no process deletes the super-journal.
 //!
-//! Where the commit fails before that, SQLite may delete the super-journal when it has rolled the
-//! other databases back, and takes that for the commit of this one: it leaves its cache as it is.
-//! What is written is dropped when the lock is given back; the cache is given up when SQLite asks
-//! whether it is of the database as it is. In SQLite's exclusive mode no lock is given back: there
-//! the next commit of this database takes along what it wrote.
+//! Where the commit fails before that, SQLite rolls each database back, and deletes the super-journal
+//! when no journal refers to it any more. One that could not be prepared has no stub, and so loses
+//! the reference in its journal, too: SQLite would take the missing super-journal for the commit of
+//! this one. The stub of one that was prepared goes with SQLite's `SQLITE_FCNTL_SYNC` at the end of
+//! the rollback: in its exclusive mode no lock is given back, and what it writes next would be taken
+//! for the prepared transaction if the process died.
+//!
+//! The stub is beside the name by which a process opened the database first, from which it is
+//! removed. Where a connection has the database by another name, SQLite looks for its journal there,
+//! finds none, and may delete the super-journal with the rollback of a database that comes before
+//! this one. Then
+//! - a process that dies before this one is rolled back, too, leaves it as if it were committed;
+//! - SQLite leaves its cache as it is. What is written is dropped when the lock is given back; the
+//!   cache is given up when SQLite asks whether it is of the database as it is. In the exclusive mode
+//!   the next commit of this database takes along what it wrote.
 
 #![forbid(unsafe_code)]
 
@@ -21,14 +31,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use holdfast_sys::file::private_options;
+
 use crate::error::{Result, SqliteError};
-use crate::journal;
+use crate::journal::{self, MAGIC as JOURNAL_MAGIC};
 
 const MAGIC: &[u8; 16] = b"\0holdfast stub\0\0";
 const SECTOR_BYTES: usize = 512;
-/// At the end of a journal that refers to a super-journal.
-const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 const LOCK_PAGE: [u8; 4] = [0; 4];
+/// What follows the name in a reference: its length, its sum, and SQLite's magic bytes.
+const REFERENCE_END_BYTES: usize = 4 + 4 + JOURNAL_MAGIC.len();
 const SUPER_BYTES_MAX: u64 = 1 << 20;
 /// No stub is as long.
 const BYTES_MAX: u64 = 16 << 10;
@@ -80,10 +92,15 @@ pub(crate) fn write(database: &Path, super_journal: &[u8]) -> io::Result<()> {
     bytes.extend_from_slice(&JOURNAL_MAGIC);
     // With the rights of its database, as SQLite makes it.
     let mode = database.metadata().map_or(0o600, |found| found.mode() & 0o666);
-    let mut options = File::options();
-    let file =
-        options.write(true).create(true).truncate(true).mode(mode).open(journal_path(database));
-    file?.write_all(&bytes)
+    let path = journal_path(database);
+    let mut options = private_options();
+    let mut file = options.write(true).create(true).truncate(true).mode(mode).open(&path)?;
+    let written = file.write_all(&bytes);
+    if written.is_err() {
+        // What is there of it may be too short to be known for one.
+        let _ = std::fs::remove_file(path);
+    }
+    written
 }
 
 /// Removes the stub, if it is one.
@@ -109,7 +126,7 @@ pub(crate) fn clean_up_stale(database: &Path, are_ours: bool) {
         return;
     }
     let start = SECTOR_BYTES + LOCK_PAGE.len();
-    let end = bytes.len().saturating_sub(8 + JOURNAL_MAGIC.len());
+    let end = bytes.len().saturating_sub(REFERENCE_END_BYTES);
     if bytes.is_empty() {
         // It died before it wrote the stub's first byte.
         let _ = std::fs::remove_file(path);
@@ -127,12 +144,18 @@ pub(crate) fn clean_up_stale(database: &Path, are_ours: bool) {
 /// Whether a journal refers to a super-journal. One that cannot be read may do so, and would be
 /// taken for committed without it.
 fn refers_to(journal: &Path, super_journal: &[u8]) -> bool {
-    let bytes = match std::fs::read(journal) {
-        Ok(bytes) => bytes,
-        Err(error) => return error.kind() != io::ErrorKind::NotFound,
-    };
-    let Some(rest) = bytes.strip_suffix(&JOURNAL_MAGIC) else { return false };
-    rest.len() >= 8 && rest[..rest.len() - 8].ends_with(super_journal)
+    // A journal may be as long as its database: no more of it is read.
+    let mut end = vec![0; super_journal.len() + REFERENCE_END_BYTES];
+    let read = File::open(journal).and_then(|file| {
+        let Some(start) = file.metadata()?.len().checked_sub(end.len() as u64) else {
+            return Ok(false);
+        };
+        file.read_exact_at(&mut end, start).map(|()| true)
+    });
+    match read {
+        Ok(is_read) => is_read && end.starts_with(super_journal) && end.ends_with(&JOURNAL_MAGIC),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
 }
 
 /// Whether a prepared transaction whose process died is committed: its super-journal is gone. One
@@ -191,6 +214,28 @@ mod tests {
         let beneath_a_file = [journal_path(&one).as_os_str().as_bytes(), b"/mj"].concat();
         write(&one, name_bytes).unwrap();
         assert!(!is_committed(&beneath_a_file), "one that cannot be looked at counts as gone");
+    }
+
+    /// Of a journal no more is read than its end: it may be longer than what memory holds.
+    ///
+    /// Guarantee: sqlite/attached
+    #[test]
+    fn journal_of_any_length_is_asked_by_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let (database, name) = (folder.path().join("one"), b"/one-mj0".as_slice());
+        write(&database, name).unwrap();
+        let journal = journal_path(&database);
+        assert!(refers_to(&journal, name) && !refers_to(&journal, b"/one-mj1"));
+        let stub = std::fs::read(&journal).unwrap();
+        // Without a block on the disk.
+        let long_bytes = 1_u64 << 40;
+        let file = File::options().write(true).open(&journal).unwrap();
+        file.set_len(long_bytes).unwrap();
+        assert!(!refers_to(&journal, name), "what is not at its end counts");
+        file.write_all_at(&stub, long_bytes).unwrap();
+        assert!(refers_to(&journal, name));
+        file.set_len(3).unwrap();
+        assert!(!refers_to(&journal, name), "it is too short");
     }
 
     /// Before the file has its mark, a journal that begins with zeros may be in the making, by a

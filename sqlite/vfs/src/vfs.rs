@@ -434,7 +434,10 @@ fn open_journal(
         let opened = opened.map_err(SqliteError::io("open", &path));
         if let Err(error) = opened {
             return Some(match error {
-                SqliteError::Io { .. } => ffi::CANTOPEN,
+                error @ SqliteError::Io { .. } => {
+                    report(&error);
+                    ffi::CANTOPEN
+                }
                 error => report(&error),
             });
         }

@@ -237,6 +237,15 @@ fn play(role: &str, folder: &Path) {
     }
 }
 
+/// How a test begins; `None` in a process that has a role in it, and has played that.
+fn begin(test: &'static str) -> Option<Ground> {
+    if let Some((role, folder)) = role() {
+        play(&role, &folder);
+        return None;
+    }
+    Some(Ground::new(test))
+}
+
 /// Whether other mounts can be made; a text says why not.
 fn mounts() -> Result<(), String> {
     let tried = Command::new("unshare").args(["-m", "true"]).stdin(Stdio::null()).output();
@@ -311,11 +320,7 @@ fn a_container_with_its_own_dev_shm_loses_nothing() {
 /// Guarantee: sqlite/other-homes
 #[test]
 fn who_had_it_open_sees_that_it_went_to_another_pool() {
-    const TEST: &str = "who_had_it_open_sees_that_it_went_to_another_pool";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let ground = Ground::new(TEST);
+    let Some(ground) = begin("who_had_it_open_sees_that_it_went_to_another_pool") else { return };
     let other = open(&ground.database(), "");
     other.execute_batch("CREATE TABLE t (a); PRAGMA holdfast_release").unwrap();
     assert_eq!(number(&other, COUNT), 0);
@@ -339,11 +344,7 @@ fn who_had_it_open_sees_that_it_went_to_another_pool() {
 /// Guarantee: sqlite/other-homes
 #[test]
 fn who_had_it_open_sees_that_the_other_pool_is_gone() {
-    const TEST: &str = "who_had_it_open_sees_that_the_other_pool_is_gone";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let ground = Ground::new(TEST);
+    let Some(ground) = begin("who_had_it_open_sees_that_the_other_pool_is_gone") else { return };
     let other = open(&ground.database(), "");
     other.execute_batch("CREATE TABLE t (a); PRAGMA holdfast_release").unwrap();
     assert_eq!(number(&other, COUNT), 0);
@@ -366,11 +367,7 @@ fn who_had_it_open_sees_that_the_other_pool_is_gone() {
 /// Guarantee: sqlite/lost-pool
 #[test]
 fn removed_pool_is_lost_and_a_moved_one_is_not() {
-    const TEST: &str = "removed_pool_is_lost_and_a_moved_one_is_not";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let ground = Ground::new(TEST);
+    let Some(ground) = begin("removed_pool_is_lost_and_a_moved_one_is_not") else { return };
     let told = ground.leave_rows("threshold=infinity", 11);
     let (pool, moved) = (ground.pool(), ground.memory.path().join("moved"));
     std::fs::rename(&pool, &moved).unwrap();
@@ -391,11 +388,7 @@ fn removed_pool_is_lost_and_a_moved_one_is_not() {
 /// Guarantee: sqlite/other-homes
 #[test]
 fn what_may_exist_is_dropped_only_by_its_name() {
-    const TEST: &str = "what_may_exist_is_dropped_only_by_its_name";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let ground = Ground::new(TEST);
+    let Some(ground) = begin("what_may_exist_is_dropped_only_by_its_name") else { return };
     let told = ground.leave_rows("level=power", 11);
     let pool = ground.pool().canonicalize().unwrap();
     let drop_it = format!("discard {}", pool.display());
@@ -410,7 +403,7 @@ fn what_may_exist_is_dropped_only_by_its_name() {
     assert!(ground.play("count", &ground.other_home()).parse::<i64>().unwrap() >= told);
 
     // A sound image of the pool in use is not dropped by --discard alone, either.
-    let ground = Ground::new(TEST);
+    let ground = Ground::new(ground.test);
     let told = ground.leave_rows("threshold=infinity", 11);
     let said = ground.play("discard /elsewhere", &ground.home());
     assert_eq!(said.matches("is sound and has").count(), 2, "{said}");
@@ -425,11 +418,7 @@ fn what_may_exist_is_dropped_only_by_its_name() {
 /// Guarantee: sqlite/renamed
 #[test]
 fn copies_and_renamed_files_are_told_apart() {
-    const TEST: &str = "copies_and_renamed_files_are_told_apart";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let ground = Ground::new(TEST);
+    let Some(ground) = begin("copies_and_renamed_files_are_told_apart") else { return };
     let told = ground.leave_rows("threshold=infinity", 11);
     let files = [ground.database(), ground.at("data/db-holdfast")];
     let hidden = [ground.at("db"), ground.at("db-holdfast")];
@@ -463,11 +452,7 @@ fn copies_and_renamed_files_are_told_apart() {
 /// Guarantee: sqlite/other-homes
 #[test]
 fn what_a_keeper_saved_is_for_its_home() {
-    const TEST: &str = "what_a_keeper_saved_is_for_its_home";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let ground = Ground::new(TEST);
+    let Some(ground) = begin("what_a_keeper_saved_is_for_its_home") else { return };
     let told = ground.leave_rows("threshold=infinity", 11);
     assert!(ground.play("save", &ground.home()).starts_with("done"));
     ground.assert_refused(&ground.other_home());

@@ -12,7 +12,11 @@ use std::time::{Duration, Instant};
 use holdfast_testkit::Trials;
 use rand::RngExt;
 
-use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic, try_open};
+use common::copies::{COUNT, create};
+use common::{
+    Player, assert_sound, number, open, open_plain, role, scratch, statistic, tell_and_wait,
+    try_open,
+};
 
 /// How often each fault is tried.
 const ROUNDS: u64 = 10;
@@ -25,17 +29,6 @@ fn write_on(path: &Path, parameters: &str, sql: &str) {
         connection.execute_batch(sql).unwrap();
         println!("\ntold: {}", number(&connection, "SELECT n FROM counter"));
     }
-}
-
-const COUNT: &str = "BEGIN; UPDATE counter SET n = n + 1; INSERT INTO t (b) SELECT hex(randomblob(200)) FROM counter; \
-                     UPDATE t SET b = b || 'x' WHERE a % 7 = (SELECT n FROM counter) % 7 AND a > \
-                     (SELECT max(a) FROM t) - 50; COMMIT";
-
-fn create(path: &Path) {
-    let connection = open(path, "");
-    connection
-        .execute_batch("CREATE TABLE counter (n); INSERT INTO counter VALUES (0); CREATE TABLE t (a INTEGER PRIMARY KEY, b)")
-        .unwrap();
 }
 
 /// Starts a writer, and kills it some time after its first commits.
@@ -320,15 +313,11 @@ fn dead_outgrown_creation_costs_no_later_commit() {
                  INSERT INTO t (b) SELECT randomblob(3000) FROM n",
             )
             .unwrap();
-        println!("\ntold: 1");
-        std::thread::sleep(Duration::from_secs(600));
-        return;
+        return tell_and_wait();
     }
     let folder = scratch();
     let path = folder.path().join("db");
-    let mut player = Player::start(TEST, "writer", folder.path());
-    player.first("told: ");
-    player.kill("told: ");
+    Player::start(TEST, "writer", folder.path()).kill_when_told();
     assert!(folder.path().join("db-journal").exists(), "it did not outgrow the pool");
     create(&path);
     let plain = open_plain(&path);
@@ -351,16 +340,12 @@ fn hidden_journal_is_not_passed_over() {
                  INSERT INTO t (b) SELECT randomblob(3000) FROM n",
             )
             .unwrap();
-        println!("\ntold: 1");
-        std::thread::sleep(Duration::from_secs(600));
-        return;
+        return tell_and_wait();
     }
     let folder = scratch();
     let path = folder.path().join("db");
     create(&path);
-    let mut player = Player::start(TEST, "writer", folder.path());
-    player.first("told: ");
-    player.kill("told: ");
+    Player::start(TEST, "writer", folder.path()).kill_when_told();
     let [journal, aside] = ["db-journal", "aside"].map(|name| folder.path().join(name));
     std::fs::rename(&journal, &aside).unwrap();
     // A symbolic link to itself: the kernel answers ELOOP.
@@ -396,9 +381,7 @@ fn journal_left_beside_a_reader_undoes_nothing() {
                  INSERT INTO t (b) VALUES ('none')",
             )
             .unwrap();
-        println!("\ntold: 1");
-        std::thread::sleep(Duration::from_secs(600));
-        return;
+        return tell_and_wait();
     }
     let folder = scratch();
     let path = folder.path().join("db");
@@ -406,9 +389,7 @@ fn journal_left_beside_a_reader_undoes_nothing() {
     let connection = open(&path, "");
     connection.execute_batch("BEGIN").unwrap();
     assert_eq!(number(&connection, "SELECT n FROM counter"), 0);
-    let mut player = Player::start(TEST, "plain", folder.path());
-    player.first("told: ");
-    player.kill("told: ");
+    Player::start(TEST, "plain", folder.path()).kill_when_told();
     let journal = std::fs::read(folder.path().join("db-journal")).unwrap();
     assert!(journal.starts_with(&[0xd9, 0xd5]), "no program would roll it back");
     connection.execute_batch("UPDATE counter SET n = 1; COMMIT").unwrap();
@@ -515,6 +496,47 @@ fn mixed_commit_is_in_all_databases_or_none() {
     }
 }
 
+/// A process dies in a transaction after a commit over attached databases that failed, in SQLite's
+/// exclusive mode: the transaction is not taken for the one that had been prepared.
+///
+/// Guarantee: sqlite/attached
+/// Guarantee: sqlite/killed-writer
+#[test]
+fn transaction_after_a_failed_attached_commit_is_dropped() {
+    const TEST: &str = "transaction_after_a_failed_attached_commit_is_dropped";
+    if let Some((_, folder)) = role() {
+        let [one, two, aside] = ["one", "two", "aside"].map(|name| folder.join(name));
+        let connection = open(&one, "threshold=infinity");
+        let second = format!("file:{}?vfs=holdfast&level=power", two.display());
+        connection.execute("ATTACH ? AS two", [second]).unwrap();
+        connection.execute_batch("PRAGMA locking_mode=EXCLUSIVE; PRAGMA cache_size=5").unwrap();
+        connection.execute_batch("CREATE TABLE t (a); CREATE TABLE two.u (a)").unwrap();
+        // The second database cannot be prepared.
+        std::fs::rename(&two, &aside).unwrap();
+        let both = "BEGIN; INSERT INTO t VALUES (1); INSERT INTO u VALUES (1); COMMIT";
+        assert!(connection.execute_batch(both).is_err());
+        let _ = connection.execute_batch("ROLLBACK");
+        std::fs::rename(&aside, &two).unwrap();
+        connection
+            .execute_batch(
+                "INSERT INTO u VALUES (2); BEGIN; \
+                 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100) \
+                 INSERT INTO t SELECT randomblob(3000) FROM n",
+            )
+            .unwrap();
+        return tell_and_wait();
+    }
+    let folder = scratch();
+    Player::start(TEST, "writer", folder.path()).kill_when_told();
+    for (name, sql, expected) in
+        [("one", "SELECT count(*) FROM t", 0), ("two", "SELECT sum(a) FROM u", 2)]
+    {
+        let connection = open(&folder.path().join(name), "");
+        assert_sound(&connection);
+        assert_eq!(number(&connection, sql), expected);
+    }
+}
+
 /// Processes share a database, and each other's commits count once.
 ///
 /// Guarantee: sqlite/processes-share
@@ -553,9 +575,7 @@ fn dead_writers_locks_are_taken_over() {
         let connection = open(&folder.join("db"), "");
         connection.execute_batch("PRAGMA cache_size=5").unwrap();
         connection.execute_batch(&role).unwrap();
-        println!("\ntold: 1");
-        std::thread::sleep(Duration::from_secs(600));
-        return;
+        return tell_and_wait();
     }
     let folder = scratch();
     let path = folder.path().join("db");

@@ -7,9 +7,10 @@ mod common;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
 
-use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic};
+use common::{
+    Player, assert_sound, number, open, open_plain, role, scratch, statistic, tell_and_wait,
+};
 
 /// A database in use by two of its names has one log and says so.
 ///
@@ -65,9 +66,7 @@ fn journal_beside_another_name_is_not_passed_over() {
                  INSERT INTO u SELECT randomblob(3000) FROM n",
             )
             .unwrap();
-        println!("\ntold: 1");
-        std::thread::sleep(Duration::from_secs(600));
-        return;
+        return tell_and_wait();
     }
     let folder = scratch();
     let [one, two, journal] = ["one", "two", "one-journal"].map(|name| folder.path().join(name));
@@ -75,9 +74,7 @@ fn journal_beside_another_name_is_not_passed_over() {
         .execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1); CREATE TABLE u (a)")
         .unwrap();
     std::fs::hard_link(&one, &two).unwrap();
-    let mut player = Player::start(TEST, "writer", folder.path());
-    player.first("told: ");
-    player.kill("told: ");
+    Player::start(TEST, "writer", folder.path()).kill_when_told();
     assert!(journal.exists(), "it did not outgrow the pool");
     for sql in ["SELECT a FROM t", "PRAGMA holdfast_release"] {
         let connection = open(&two, "");

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic, try_open};
 
 /// Commits rollbacks and savepoints do what they say and the closed file is an ordinary database.
@@ -232,6 +234,225 @@ fn failed_attached_commit_leaves_no_page_in_the_cache() {
     assert_sound(&connection);
     drop((connection, other));
     assert_eq!(number(&open_plain(&two), "SELECT sum(a) FROM u"), 3);
+}
+
+/// The same where SQLite takes the commit for done, as the super-journal went with the rollback of
+/// the others: the stub is beside another name of the database than SQLite's.
+///
+/// Guarantee: sqlite/attached
+/// Guarantee: sqlite/same-results
+#[test]
+fn failed_attached_commit_by_another_name_is_not_read() {
+    let folder = scratch();
+    let [one, link, three, aside] =
+        ["one", "link", "three", "aside"].map(|name| folder.path().join(name));
+    let other = open(&one, "");
+    other.execute_batch("CREATE TABLE u (a)").unwrap();
+    std::fs::hard_link(&one, &link).unwrap();
+    let connection = open(&folder.path().join("db"), "");
+    for (path, parameters) in [(&link, ""), (&three, "&level=power")] {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let uri = format!("file:{}?vfs=holdfast{parameters}", path.display());
+        connection.execute(&format!("ATTACH ? AS {name}"), [uri]).unwrap();
+    }
+    connection.execute_batch("CREATE TABLE t (a); CREATE TABLE three.v (a)").unwrap();
+    // The third database cannot be prepared.
+    std::fs::rename(&three, &aside).unwrap();
+    let all = "BEGIN; INSERT INTO t VALUES (1); INSERT INTO u VALUES (1); INSERT INTO v VALUES (1); COMMIT";
+    assert!(connection.execute_batch(all).is_err());
+    let _ = connection.execute_batch("ROLLBACK");
+    std::fs::rename(&aside, &three).unwrap();
+    other.execute_batch("INSERT INTO u VALUES (2)").unwrap();
+    assert_eq!(number(&connection, "SELECT sum(a) FROM u"), 2);
+    for table in ["t", "v"] {
+        assert_eq!(number(&connection, &format!("SELECT count(*) FROM {table}")), 0);
+    }
+    drop((connection, other));
+    let plain = open_plain(&one);
+    assert_eq!(number(&plain, "SELECT sum(a) FROM u"), 2);
+    assert_sound(&plain);
+}
+
+/// A commit over attached databases that fails in SQLite's exclusive mode, in which no lock is given
+/// back, is rolled back in all of them. Nothing of it is beside them, or in their next commits.
+///
+/// Guarantee: sqlite/attached
+#[test]
+fn failed_attached_commit_in_exclusive_mode_leaves_nothing() {
+    let both = "BEGIN; INSERT INTO t VALUES (1); INSERT INTO u VALUES (1); COMMIT";
+    for (schema, failing) in
+        ["", "main.", "two."].into_iter().flat_map(|schema| [(schema, "one"), (schema, "two")])
+    {
+        let what = format!("{schema}locking_mode, {failing} fails");
+        let folder = scratch();
+        let [one, two, aside] = ["one", "two", "aside"].map(|name| folder.path().join(name));
+        let connection = open(&one, "level=power");
+        let second = format!("file:{}?vfs=holdfast&level=power", two.display());
+        connection.execute("ATTACH ? AS two", [second]).unwrap();
+        let pragma = format!("PRAGMA {schema}locking_mode=EXCLUSIVE");
+        connection
+            .execute_batch(&format!("{pragma}; CREATE TABLE t (a); CREATE TABLE two.u (a)"))
+            .unwrap();
+        let files = || {
+            let found = std::fs::read_dir(folder.path()).unwrap();
+            let mut names: Vec<_> = found.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let expected = ["one", "one-holdfast", "two", "two-holdfast"];
+        let sums = |expected: i64| {
+            for table in ["t", "u"] {
+                let sum = format!("SELECT coalesce(sum(a), 0) FROM {table}");
+                assert_eq!(number(&connection, &sum), expected, "{what}: {table}");
+            }
+        };
+        // It cannot be prepared.
+        let failing = folder.path().join(failing);
+        std::fs::rename(&failing, &aside).unwrap();
+        assert!(connection.execute_batch(both).is_err(), "{what}");
+        let _ = connection.execute_batch("ROLLBACK");
+        std::fs::rename(&aside, &failing).unwrap();
+        assert_eq!(files(), expected, "{what}");
+        sums(0);
+        connection.execute_batch("INSERT INTO t VALUES (2); INSERT INTO u VALUES (2)").unwrap();
+        sums(2);
+        connection.execute_batch(both).unwrap();
+        sums(3);
+        drop(connection);
+        assert_eq!(files(), expected, "{what}");
+        for (path, table) in [(&one, "t"), (&two, "u")] {
+            let plain = open_plain(path);
+            assert_eq!(number(&plain, &format!("SELECT sum(a) FROM {table}")), 3, "{what}");
+            assert_sound(&plain);
+        }
+    }
+}
+
+/// Journals and super-journals beside the databases of a folder.
+fn journals_in(folder: &Path) -> Vec<String> {
+    let found = std::fs::read_dir(folder).expect("the folder is there");
+    let names = found.map(|entry| entry.expect("it can be read").file_name());
+    let names = names.map(|name| name.into_string().expect("names are text"));
+    names.filter(|name| name.ends_with("-journal") || name.contains("-mj")).collect()
+}
+
+/// The same where the first of the databases is attached by another name than the one that this
+/// process opened it by: SQLite finds the super-journal when it rolls that back.
+///
+/// Guarantee: sqlite/attached
+#[test]
+fn failed_attached_commit_by_another_name_is_rolled_back() {
+    for mode in ["NORMAL", "EXCLUSIVE"] {
+        let folder = scratch();
+        let [one, link, three, aside] =
+            ["one", "link", "three", "aside"].map(|name| folder.path().join(name));
+        let first = open(&one, "");
+        first.execute_batch("CREATE TABLE u (a)").unwrap();
+        std::fs::hard_link(&one, &link).unwrap();
+        // Nothing is written to the main database, which would be rolled back before them.
+        let connection = open(&folder.path().join("db"), "");
+        for (path, parameters) in [(&link, ""), (&three, "&level=power")] {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let uri = format!("file:{}?vfs=holdfast{parameters}", path.display());
+            connection.execute(&format!("ATTACH ? AS {name}"), [uri]).unwrap();
+        }
+        let pragma = format!("PRAGMA locking_mode={mode}");
+        connection.execute_batch(&format!("{pragma}; CREATE TABLE three.v (a)")).unwrap();
+        // The third database cannot be prepared.
+        std::fs::rename(&three, &aside).unwrap();
+        let both = "BEGIN; INSERT INTO u VALUES (1); INSERT INTO v VALUES (1); COMMIT";
+        assert!(connection.execute_batch(both).is_err(), "{mode}");
+        let _ = connection.execute_batch("ROLLBACK");
+        std::fs::rename(&aside, &three).unwrap();
+        for table in ["u", "v"] {
+            let rows = number(&connection, &format!("SELECT count(*) FROM {table}"));
+            assert_eq!(rows, 0, "{mode}: {table}");
+        }
+        assert_eq!(journals_in(folder.path()), [""; 0], "{mode}");
+        connection.execute_batch("INSERT INTO u VALUES (2); INSERT INTO v VALUES (2)").unwrap();
+        drop((connection, first));
+        assert_eq!(journals_in(folder.path()), [""; 0], "{mode}");
+        for (path, table) in [(&one, "u"), (&three, "v")] {
+            let plain = open_plain(path);
+            assert_eq!(number(&plain, &format!("SELECT sum(a) FROM {table}")), 2, "{mode}");
+            assert_sound(&plain);
+        }
+    }
+}
+
+/// A commit over attached databases outgrows the pool of one, beside which its journal cannot be
+/// made: it is rolled back in all of them. What is in the place of the journal stays.
+///
+/// Guarantee: sqlite/attached
+/// Guarantee: sqlite/outgrown-pool
+#[test]
+fn attached_commit_without_room_is_rolled_back() {
+    for mode in ["NORMAL", "EXCLUSIVE"] {
+        let folder = scratch();
+        let [one, two, journal] =
+            ["one", "two", "two-journal"].map(|name| folder.path().join(name));
+        let connection = open(&one, "");
+        let second = format!("file:{}?vfs=holdfast&pool_limit=1048576", two.display());
+        connection.execute("ATTACH ? AS two", [second]).unwrap();
+        // The pages are written in the commit, not before.
+        connection
+            .execute_batch(&format!(
+                "PRAGMA locking_mode={mode}; PRAGMA two.cache_size=10000; \
+                 CREATE TABLE t (a); CREATE TABLE two.u (a, b)"
+            ))
+            .unwrap();
+        // A link is not followed, and this one leads nowhere.
+        std::os::unix::fs::symlink(folder.path().join("none"), &journal).unwrap();
+        let begun = "BEGIN; INSERT INTO t VALUES (1); \
+                     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600) \
+                     INSERT INTO u SELECT i, randomblob(3000) FROM n";
+        connection.execute_batch(begun).unwrap();
+        assert!(connection.execute_batch("COMMIT").is_err(), "{mode}");
+        let _ = connection.execute_batch("ROLLBACK");
+        assert!(journal.is_symlink(), "{mode}: the link is gone");
+        std::fs::remove_file(&journal).unwrap();
+        for table in ["t", "u"] {
+            let rows = number(&connection, &format!("SELECT count(*) FROM {table}"));
+            assert_eq!(rows, 0, "{mode}: {table}");
+        }
+        assert_eq!(journals_in(folder.path()), [""; 0], "{mode}");
+        connection.execute_batch("INSERT INTO t VALUES (2); INSERT INTO u VALUES (2, 0)").unwrap();
+        drop(connection);
+        assert_eq!(journals_in(folder.path()), [""; 0], "{mode}");
+        for (path, table) in [(&one, "t"), (&two, "u")] {
+            let plain = open_plain(path);
+            assert_eq!(number(&plain, &format!("SELECT sum(a) FROM {table}")), 2, "{mode}");
+            assert_sound(&plain);
+        }
+    }
+}
+
+/// A journal that cannot be opened is named: SQLite says no more than that it cannot open something.
+///
+/// Guarantee: sqlite/same-results
+#[test]
+fn journal_that_cannot_be_opened_is_named() {
+    const TEST: &str = "journal_that_cannot_be_opened_is_named";
+    // Alone: the newest error is that of the process.
+    if let Some((_, folder)) = role() {
+        let [path, journal, other, second] =
+            ["db", "db-journal", "other", "second"].map(|name| folder.join(name));
+        open_plain(&path).execute_batch("CREATE TABLE t (a)").unwrap();
+        std::fs::write(&other, "kept").unwrap();
+        std::os::unix::fs::symlink(&other, &journal).unwrap();
+        let connection = open(&path, "");
+        let refused = connection
+            .query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0))
+            .unwrap_err();
+        let expected = Some(rusqlite::ErrorCode::CannotOpen);
+        assert_eq!(refused.sqlite_error_code(), expected, "{refused}");
+        let told: Option<String> =
+            open(&second, "").query_row("SELECT holdfast_error()", [], |row| row.get(0)).unwrap();
+        assert!(told.as_deref().is_some_and(|text| text.contains("db-journal")), "{told:?}");
+        return;
+    }
+    let folder = scratch();
+    Player::start(TEST, "reader", folder.path()).finish();
 }
 
 /// From 128 KiB on a file is a little longer than its pages, which no program notices: not SQLite

@@ -137,6 +137,12 @@ pub(crate) fn begin<Guard>(
     Some((alone, scratch()))
 }
 
+/// How a role ends that holds what it has: tells that, and waits to be killed.
+pub(crate) fn tell_and_wait() {
+    println!("\ntold: 1");
+    std::thread::sleep(Duration::from_secs(600));
+}
+
 /// Another process, which runs the same test in another role. It is killed when it is dropped.
 pub(crate) struct Player {
     child: Child,
@@ -216,6 +222,12 @@ impl Player {
             last = Some(found);
         }
         last
+    }
+
+    /// Kills it when it has told the first number.
+    pub(crate) fn kill_when_told(mut self) {
+        self.first("told: ");
+        self.kill("told: ");
     }
 
     /// Stops it where it is, as the keeper does.
