@@ -489,6 +489,52 @@ fn a_record_of_another_journal_is_not_believed() {
     );
 }
 
+/// A file system may give the inode of a removed file to the next new one. The base of an open
+/// region keeps its own, so another one in its place is known for that by the next commit.
+///
+/// Guarantee: heap/checkpoint
+#[test]
+fn inode_of_a_base_in_use_is_no_other_files() {
+    let (home, mut region, mut notes) = small();
+    let base = home.base("words").canonicalize().unwrap();
+    let others: Vec<_> =
+        (0..16).map(|number| base.with_extension(format!("other{number}"))).collect();
+    for session in ["made", "adopted"] {
+        if session == "adopted" {
+            region.close().unwrap();
+            region = open(&home).unwrap();
+            notes = Notes::of(&mut region);
+        }
+        let mut commit = |page: usize, text: &str| {
+            notes.store(&mut region, page * PAGE, text.as_bytes());
+            region.commit(Durability::Power).unwrap().written
+        };
+        assert_eq!(commit(1, session), Written::Journal);
+        let inode = base.metadata().unwrap().ino();
+        let bytes = std::fs::read(&base).unwrap();
+        std::fs::remove_file(&base).unwrap();
+        for other in &others {
+            std::fs::write(other, "").unwrap();
+            assert_ne!(other.metadata().unwrap().ino(), inode, "{session}");
+        }
+        // Also where the file system gives no inode twice.
+        let removed = format!("{} (deleted)", base.display());
+        let mut open_files = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let is_removed = |path: &Path| {
+            std::fs::read_link(path).is_ok_and(|target| target.as_os_str() == removed.as_str())
+        };
+        assert!(open_files.any(|file| is_removed(&file.path())), "{session}");
+        std::fs::write(&others[0], &bytes).unwrap();
+        std::fs::rename(&others[0], &base).unwrap();
+        others[1..].iter().for_each(|other| std::fs::remove_file(other).unwrap());
+        assert_eq!(commit(2, "two"), Written::Base, "{session}");
+        assert_eq!(commit(3, "three"), Written::Journal, "{session}");
+    }
+    drop(region);
+    lose_image(&home);
+    assert_eq!(texts(&open(&home).unwrap()), ["adopted", "two", "three"]);
+}
+
 /// Another program removes or replaces files of the store while a region is open: the region's next
 /// commit writes them again.
 ///

@@ -195,6 +195,8 @@ pub(crate) struct Journal {
     file: Option<File>,
     /// The base that it continues; `None` when it could not be told apart.
     base: Option<FileId>,
+    /// The same, held open: when it is removed, its inode is no other file's meanwhile.
+    _base_file: File,
     ahead: Ahead,
     store: PathBuf,
     name: RegionName,
@@ -202,7 +204,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// The journal that will continue a base; no file yet.
-    pub(crate) fn after_base(store: &Path, base: &Image, bound_bytes: u64) -> Journal {
+    pub(crate) fn after_base(store: &Path, base: Image, bound_bytes: u64) -> Journal {
         let random = uuid::Uuid::new_v4().as_u64_pair();
         Journal {
             header: JournalHeader {
@@ -217,9 +219,10 @@ impl Journal {
             bound_bytes,
             file: None,
             base: FileId::of(&base.file).ok(),
+            _base_file: base.file,
             ahead: Ahead::of(JOURNAL_HEADER_BYTES as u64),
             store: store.to_owned(),
-            name: base.header.name.clone(),
+            name: base.header.name,
         }
     }
 
@@ -245,7 +248,7 @@ impl Journal {
     pub(crate) fn adopt(
         storage: &dyn Storage,
         store: &Path,
-        base: &Image,
+        base: Image,
         found: Continuation,
         durable_sequence: u64,
         bound_bytes: u64,
@@ -279,9 +282,10 @@ impl Journal {
             bound_bytes,
             file: Some(file),
             base: FileId::of(&base.file).ok(),
+            _base_file: base.file,
             ahead,
             store: store.to_owned(),
-            name: base.header.name.clone(),
+            name: base.header.name,
         }))
     }
 

@@ -394,7 +394,7 @@ impl Region {
             .map_err(RegionError::io("write the header of", &self.image.path))?;
         self.session = Session::Writer;
         let data_bytes = written.pages * PAGE_BYTES;
-        let journal = Journal::after_base(&store, &base, bound_for(data_bytes));
+        let journal = Journal::after_base(&store, base, bound_for(data_bytes));
         *JournalSlot::lock(&self.journal) = JournalSlot::Ready(journal);
         self.debt = Debt::none(true);
         let level = Durability::Power;
@@ -457,8 +457,8 @@ fn adopt_journal(
     let durable_sequence = image.journal_sequence;
     match journal {
         Some(found) => {
-            Journal::adopt(storage, store, &base, found, durable_sequence, bound_bytes).ok()?
+            Journal::adopt(storage, store, base, found, durable_sequence, bound_bytes).ok()?
         }
-        None => (durable_sequence == 0).then(|| Journal::after_base(store, &base, bound_bytes)),
+        None => (durable_sequence == 0).then(|| Journal::after_base(store, base, bound_bytes)),
     }
 }
