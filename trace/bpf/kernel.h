@@ -153,6 +153,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct sighand_struct *sighand;
 	struct sigpending pending;
+	sigset_t blocked;
 	struct pid *thread_pid;
 	struct task_struct *group_leader, *real_parent;
 } FROM_KERNEL;

@@ -27,6 +27,21 @@ static __noinline int ends_silence(struct state *state, __u32 number)
 	return 1;
 }
 
+/* By which door a call comes, and its number there. A negative number names no call of any door, whatever its other bits are. */
+static __always_inline void set_door(struct state *state, struct task_struct *task, __u32 number)
+{
+	__u8 abi = ABI_X86_64;
+
+	if (task->thread_info.status & TS_COMPAT)
+		abi = ABI_I386;
+	else if (number & X32_BIT && (__s32)number >= 0) {
+		abi = ABI_X32;
+		number &= ~X32_BIT;
+	}
+	state->number = number;
+	state->abi = abi;
+}
+
 SEC("tp_btf/sys_enter")
 int on_enter(__u64 *ctx)
 {
@@ -34,21 +49,16 @@ int on_enter(__u64 *ctx)
 	struct state *state = state_of(task);
 	struct pt_regs *regs = (struct pt_regs *)ctx[0];
 	__u32 number = ctx[1];
-	__u8 abi = ABI_X86_64, facts;
+	__u8 abi, facts;
 
 	if (!state || state->done)
 		return 0;
 	if (state->silent && !ends_silence(state, number))
 		return 0;
-	if (task->thread_info.status & TS_COMPAT)
-		abi = ABI_I386;
-	else if (number & X32_BIT && number != ~0u) {
-		abi = ABI_X32;
-		number &= ~X32_BIT;
-	}
+	set_door(state, task, number);
+	number = state->number;
+	abi = state->abi;
 	facts = facts_of(abi, number);
-	state->number = number;
-	state->abi = abi;
 	state->flags = facts & FACT_MORE_ARGUMENTS ? CALL_HAS_ALL_ARGUMENTS : 0;
 	state->object = look_at_object(task, regs, abi, facts, 0);
 	state->returns_unseen = 0;
@@ -74,18 +84,25 @@ static __always_inline int is_dying(struct task_struct *task)
 /* A filter of seccomp answers calls before their entry is told of: their time is not known. */
 static __always_inline void enter_unseen(struct state *state, struct task_struct *task, struct pt_regs *regs, __u64 now)
 {
-	state->abi = task->thread_info.status & TS_COMPAT ? ABI_I386 : ABI_X86_64;
-	state->number = regs->orig_ax;
+	set_door(state, task, regs->orig_ax);
 	state->flags = CALL_HAS_ALL_ARGUMENTS;
 	state->object = OBJECT_NONE;
 	state->start_ns = now;
 }
 
-/* A filter that kills sends SIGSYS, which no handler takes, and has the number of the call for an answer. */
-static __always_inline int is_killed_by_filter(struct task_struct *task, struct pt_regs *regs, __s64 result)
+/* A filter that kills or traps sends SIGSYS, for which the kernel takes away a block, and has the number of the call for an answer. A
+ * SIGSYS that is blocked was sent by somebody, and may be pending for long. */
+static __always_inline int is_refused_by_signal(struct task_struct *task, struct pt_regs *regs, __s64 result)
 {
-	return result == (__s64)regs->orig_ax && task->pending.signal.sig[0] & (1ul << (SIGSYS - 1)) &&
-	       !BPF_CORE_READ(task, sighand, action[SIGSYS - 1].sa.sa_handler);
+	unsigned long signals = task->pending.signal.sig[0] & ~task->blocked.sig[0];
+
+	return result == (__s64)regs->orig_ax && signals & (1ul << (SIGSYS - 1));
+}
+
+/* If it kills, no handler takes the signal: the kernel has taken away the one that there was. */
+static __always_inline int has_handler_of_sigsys(struct task_struct *task)
+{
+	return BPF_CORE_READ(task, sighand, action[SIGSYS - 1].sa.sa_handler) != 0;
 }
 
 SEC("tp_btf/sys_exit")
@@ -107,8 +124,12 @@ int on_exit(__u64 *ctx)
 		if (!seen)
 			return 0;
 		enter_unseen(state, task, regs, now);
-		if (is_killed_by_filter(task, regs, result))
-			state->flags |= CALL_UNFINISHED;
+		if (is_refused_by_signal(task, regs, result)) {
+			if (has_handler_of_sigsys(task))
+				result = RESULT_TRAPPED;
+			else
+				state->flags |= CALL_UNFINISHED;
+		}
 	}
 	flags = state->flags;
 	if (result <= -ERESTARTSYS && result >= -ERESTART_RESTARTBLOCK) {
@@ -419,8 +440,7 @@ static __always_inline void begin_in_the_middle(struct task_struct *task, struct
 	leave(state, part_of(task, why), now);
 	regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	if (why & (TASK_INTERRUPTIBLE | TASK_UNINTERRUPTIBLE) && (__s64)regs->orig_ax >= 0) {
-		state->number = regs->orig_ax;
-		state->abi = task->thread_info.status & TS_COMPAT ? ABI_I386 : ABI_X86_64;
+		set_door(state, task, regs->orig_ax);
 		state->flags = CALL_HAS_ALL_ARGUMENTS;
 		state->object = look_at_object(task, regs, state->abi, facts_of(state->abi, state->number), 1);
 		state->returns_unseen = 0;

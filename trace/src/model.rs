@@ -134,7 +134,7 @@ pub struct Call {
     /// What it returned: a negative value from -4095 on is an error number. None if it did not
     /// return: the thread ended in it (`exit`, or killed), or the trace ended before it did. The
     /// kernel's own codes for a call that begins again (`ERESTARTSYS` 512 and its like) are kept:
-    /// the program never sees them.
+    /// the program never sees them. [`Call::TRAPPED`] if it was not made.
     pub result: Option<i64>,
     /// The entry into the kernel.
     pub start_ns: u64,
@@ -148,12 +148,26 @@ pub struct Call {
 }
 
 impl Call {
+    /// The [`Call::result`] of a call that was not made: a seccomp filter had the kernel send SIGSYS
+    /// in its place (`SECCOMP_RET_TRAP`), and a handler of the program decides what it returns. No
+    /// error number, and no count of bytes.
+    pub const TRAPPED: i64 = i64::MIN;
+
     /// The error number, if the call failed.
     pub fn error(&self) -> Option<i32> {
         match self.result {
-            Some(code @ -4095..=-1) => i32::try_from(-code).ok(),
+            Some(code @ -4095..=-1) if !self.returns_from_handler() => i32::try_from(-code).ok(),
             _ => None,
         }
+    }
+
+    /// Whether it is `rt_sigreturn` or `sigreturn`, which never fail. What they return is what the
+    /// signal found in the register of results: anything, or the EINTR of the call before.
+    fn returns_from_handler(&self) -> bool {
+        matches!(
+            (self.abi, self.number),
+            (Abi::X86_64, 15) | (Abi::X32, 513) | (Abi::I386, 119 | 173)
+        )
     }
 
     /// Whether it failed. The kernel's own codes for a call that begins again are no failure.
@@ -323,5 +337,21 @@ mod tests {
         }
         let failed = [-4, -512, -513, -514, -515, -516].map(|code| call(Some(code)).has_failed());
         assert_eq!(failed, [true, false, false, false, true, false]);
+        assert!(call(Some(Call::TRAPPED)).error().is_none());
+    }
+
+    /// The return from a handler gives back what the signal found: no error of its own.
+    ///
+    /// Guarantee: trace/every-call
+    #[test]
+    fn return_from_a_handler_is_no_error() {
+        for (abi, number) in
+            [(Abi::X86_64, 15), (Abi::X32, 513), (Abi::I386, 119), (Abi::I386, 173)]
+        {
+            let call = Call { abi, number, ..call(Some(-4)) };
+            assert!(call.error().is_none() && !call.has_failed(), "{}", call.name());
+            assert!(call.name().ends_with("sigreturn"), "{}", call.name());
+        }
+        assert_eq!(Call { number: 513, ..call(Some(-38)) }.error(), Some(38));
     }
 }

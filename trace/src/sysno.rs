@@ -57,15 +57,24 @@ pub fn call_name(abi: Abi, number: u32) -> Cow<'static, str> {
 
 fn known_name(abi: Abi, number: u32) -> Option<&'static str> {
     let index = number as usize;
+    let wide = || syscalls::x86_64::Sysno::new(index).map(|call| call.name());
     let name = match abi {
-        Abi::X86_64 => syscalls::x86_64::Sysno::new(index).map(|call| call.name()),
-        Abi::I386 => syscalls::x86::Sysno::new(index).map(|call| call.name()),
+        Abi::X86_64 => wide(),
+        // A word of Rust (`break`) has a mark in the crate.
+        Abi::I386 => syscalls::x86::Sysno::new(index)
+            .map(|call| call.name().strip_prefix("r#").unwrap_or(call.name())),
         Abi::X32 if number >= X32_FIRST => {
             return X32_OWN.get((number - X32_FIRST) as usize).copied();
         }
-        Abi::X32 => syscalls::x86_64::Sysno::new(index).map(|call| call.name()),
+        // The numbers that 64-bit programs have for those are none here.
+        Abi::X32 => wide().filter(|name| !X32_OWN.contains(name)),
     };
     name.or_else(|| NEW_SINCE.iter().find(|(new, _)| *new == number).map(|(_, name)| *name))
+}
+
+/// The number that x32 has of its own for a call, if it has one.
+pub(crate) fn own_number_of_x32(name: &str) -> Option<u32> {
+    (X32_FIRST..).zip(X32_OWN).find(|(_, own)| *own == name).map(|(number, _)| number)
 }
 
 /// The number of a call of this name for 64-bit programs.
@@ -201,6 +210,9 @@ mod tests {
         assert_eq!(call_name(Abi::X32, 4), "stat");
         assert_eq!(call_name(Abi::X32, 514), "ioctl");
         assert_eq!(call_name(Abi::X32, 547), "pwritev2");
+        // `ioctl` for 64-bit programs alone.
+        assert_eq!(call_name(Abi::X32, 16), "syscall_16");
+        assert_eq!(call_name(Abi::I386, 17), "break");
         assert_eq!(call_name(Abi::X86_64, 100_000), "syscall_100000");
         assert_eq!(call_name(Abi::X86_64, u32::MAX), "syscall_4294967295");
     }
@@ -213,6 +225,14 @@ mod tests {
             }
         }
         assert_eq!(call_number("no such call"), None);
+        for number in X32_FIRST..600 {
+            if let Some(name) = known_name(Abi::X32, number) {
+                assert_eq!(own_number_of_x32(name), Some(number), "{name}");
+                let wide = call_number(name).unwrap();
+                assert_eq!(known_name(Abi::X32, wide), None, "{name}");
+            }
+        }
+        assert_eq!(own_number_of_x32("getpid"), None);
     }
 
     /// Guarantee: trace/descriptors

@@ -24,9 +24,46 @@ pub(crate) fn doors(facts: &mut Facts) {
     facts.tell("i386_result", u64::from(result as u32));
     // SAFETY: getpid, or no call at all where x32 is not built.
     unsafe { libc::syscall(libc::SYS_getpid | 1 << 30) };
-    // SAFETY: no call has this number.
-    unsafe { libc::syscall(100_000) };
+    // SAFETY: no call has one of these numbers.
+    unsafe {
+        libc::syscall(100_000);
+        // With the bit of x32, and of no door.
+        libc::syscall(-5);
+    }
     facts.tell("process", u64::from(std::process::id()));
+}
+
+/// A filter makes getppid by the number of x32 fail.
+pub(crate) fn filtered_x32(facts: &mut Facts) {
+    let number = libc::SYS_getppid | 1 << 30;
+    filter(&[(0, number as u32)], libc::SECCOMP_RET_ERRNO | libc::EXDEV as u32);
+    // SAFETY: the filter answers it.
+    unsafe { libc::syscall(number) };
+    facts.tell("went_on", 1);
+}
+
+/// Filters trap getppid and clone, to which a handler of SIGSYS gives an answer.
+pub(crate) fn trapped(facts: &mut Facts) {
+    type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+    extern "C" fn answers(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: with SA_SIGINFO the kernel hands over the registers of what it interrupted.
+        unsafe {
+            let context = &mut *context.cast::<libc::ucontext_t>();
+            context.uc_mcontext.gregs[libc::REG_RAX as usize] = 4711;
+        }
+    }
+    // SAFETY: zeros are a valid `sigaction`; the handler changes one register of the thread.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = answers as Handler as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        assert_eq!(libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()), 0);
+    }
+    for (name, number) in [("getppid", libc::SYS_getppid), ("clone", libc::SYS_clone)] {
+        filter(&[(0, number as u32)], libc::SECCOMP_RET_TRAP);
+        // SAFETY: the handler answers it: no child is made.
+        facts.tell(name, unsafe { libc::syscall(number, libc::SIGCHLD, 0, 0, 0, 0) } as u64);
+    }
 }
 
 /// A filter makes getppid fail, or kills for it.

@@ -40,6 +40,9 @@ fn main() {
         "after_exec" => facts.tell("exec_process", u64::from(std::process::id())),
         "family" => threads::family(&mut facts),
         "makes_thread_by_clone" => threads::makes_thread_by_clone(&mut facts),
+        "makes_thread_with_own_descriptors" => {
+            threads::makes_thread_with_own_descriptors(&mut facts)
+        }
         "makes_untraced" => threads::makes_untraced(&mut facts),
         "restarts" => signals::restarts(&mut facts),
         "is_stopped" => signals::is_stopped(&mut facts),
@@ -48,6 +51,8 @@ fn main() {
         "filtered" => kinds::filtered(&mut facts, false),
         "filtered_to_death" => kinds::filtered(&mut facts, true),
         "filtered_thread" => kinds::filtered_thread(&mut facts),
+        "filtered_x32" => kinds::filtered_x32(&mut facts),
+        "trapped" => kinds::trapped(&mut facts),
         "is_sent_sigsys_after_read" => kinds::killed_after_read(&mut facts, false),
         "filtered_to_death_after_read" => kinds::killed_after_read(&mut facts, true),
         "descriptors" => kinds::descriptors(&mut facts),

@@ -4,6 +4,7 @@
     reason = "fork and kill have no safe form, and getppid is made as a bare call"
 )]
 
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,24 +109,58 @@ pub(crate) fn makes_thread_by_clone(facts: &mut Facts) {
         0
     }
     facts.tell("process", u64::from(std::process::id()));
+    let flags = libc::CLONE_FILES | libc::SIGCHLD;
+    facts.tell("thread", thread_by_clone(flags, marks, std::ptr::null_mut()));
+}
+
+/// A thread with a table of descriptors of its own gives the number of a file to a pipe there.
+pub(crate) fn makes_thread_with_own_descriptors(facts: &mut Facts) {
+    extern "C" fn writes(numbers: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the numbers are there until this thread has ended, which the last call does.
+        unsafe {
+            let [pipe, file] = *numbers.cast::<[libc::c_long; 2]>();
+            libc::syscall(libc::SYS_dup2, pipe, file);
+            libc::syscall(libc::SYS_write, file, numbers, 2_usize);
+            libc::syscall(libc::SYS_exit, 0);
+        }
+        0
+    }
+    facts.tell("process", u64::from(std::process::id()));
+    let mut file = std::fs::File::from(
+        rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).expect("a file"),
+    );
+    let (_reader, writer) = std::io::pipe().expect("a pipe");
+    let mut numbers = [writer.as_raw_fd(), file.as_raw_fd()].map(libc::c_long::from);
+    facts.tell("file", file.as_raw_fd() as u64);
+    std::io::Write::write_all(&mut file, b"1").expect("a file");
+    facts.tell("thread", thread_by_clone(0, writes, (&raw mut numbers).cast()));
+    std::io::Write::write_all(&mut file, b"1").expect("a file");
+}
+
+/// A thread that is made by a bare clone with these flags, and has ended; its number. It makes only
+/// system calls that do not fail, and ends by one.
+fn thread_by_clone(
+    flags: libc::c_int,
+    work: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    argument: *mut libc::c_void,
+) -> u64 {
     // For as long as the thread may be there.
     let stack = Vec::leak(vec![0_u8; 64 << 10]);
     let flags = libc::CLONE_VM
         | libc::CLONE_FS
-        | libc::CLONE_FILES
         | libc::CLONE_SIGHAND
         | libc::CLONE_THREAD
         | libc::CLONE_SYSVSEM
-        | libc::SIGCHLD;
-    // SAFETY: the stack is the thread's alone. It makes two system calls that do not fail, so it
-    // touches nothing of the C library that is this thread's.
+        | flags;
+    // SAFETY: the stack is the thread's alone, and what it does touches nothing of the C library
+    // that is this thread's.
     let thread = unsafe {
         let top = stack.as_mut_ptr().add(stack.len() & !15).cast();
-        libc::clone(marks, top, flags, std::ptr::null_mut())
+        libc::clone(work, top, flags, argument)
     };
     assert!(thread > 0);
-    facts.tell("thread", thread as u64);
     until_thread_is_gone(thread as u64);
+    thread as u64
 }
 
 /// A child that is hidden from tracers at its making; it makes a mark after that.

@@ -305,6 +305,21 @@ fn calls_of_32_bit_programs_are_named_as_such() {
         report.calls.iter().map(|row| (row.name.as_str(), row.abi.as_str())).collect();
     assert_eq!(names, [("_llseek", "i386"), ("lseek", "x86_64"), ("stat64", "i386")]);
     assert!(report.calls.iter().all(|row| row.class == Class::Metadata));
+    let (_, report) = import(
+        "[ Process PID=10 runs in 32 bit mode. ]\n10 break(0x1) = -1 ENOSYS (Function not implemented) <0.1>\n",
+    );
+    assert!(report.call("break").is_some());
+}
+
+#[test]
+fn calls_of_x32_programs_are_named_as_such() {
+    let (imported, report) = import(
+        "[ Process PID=10 runs in x32 mode. ]\n10 ioctl(0, TCGETS, 0x1) = 0 <0.2>\n10 close(3) = 0 <0.1>\n",
+    );
+    assert_eq!(imported.skipped, 0);
+    let rows: Vec<_> =
+        report.calls.iter().map(|row| (row.name.as_str(), row.abi.as_str(), row.number)).collect();
+    assert_eq!(rows, [("ioctl", "x32", 514), ("close", "x32", 3)]);
 }
 
 /// Interrupted calls, errors and unknown call names are counted separately.

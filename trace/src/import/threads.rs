@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::Imported;
 use super::line::{Body, Line, LineTime, Returned};
 use super::meaning;
+use crate::sysno::own_number_of_x32;
 use crate::{Abi, Call, End, Event, Object, Split};
 
 /// Threads at a time. A log that has more has made them up.
@@ -278,10 +279,19 @@ fn number(abi: Abi, name: &str) -> u32 {
         return number.unwrap_or(u32::MAX);
     }
     let own = match abi {
-        Abi::I386 => name.parse::<syscalls::x86::Sysno>().ok().map(|call| call.id() as u32),
+        Abi::I386 => name
+            .parse::<syscalls::x86::Sysno>()
+            // A word of Rust (`break`) has a mark in the crate.
+            .or_else(|()| format!("r#{name}").parse())
+            .ok()
+            .map(|call| call.id() as u32),
         Abi::X86_64 | Abi::X32 => None,
     };
-    let wide = || crate::classes::known_as(name).map(|entry| entry.number);
+    let wide = || {
+        let entry = crate::classes::known_as(name)?;
+        let own = if abi == Abi::X32 { own_number_of_x32(entry.name) } else { None };
+        Some(own.unwrap_or(entry.number))
+    };
     // By another name in the log than in the kernel.
     let narrow = || {
         let entry = crate::classes::known_as(name)?;

@@ -1,8 +1,10 @@
 //! The kinds of the descriptors of traced processes.
 //!
 //! Asking the kernel costs more than the rest of a stop, so answers are kept until the descriptor
-//! is closed. Invariant: a number is looked up anew after every call that may have closed it, at
-//! the call's entry and at its exit.
+//! is closed. Invariants: a number is looked up anew after every call that may have closed it, at
+//! the call's entry and at its exit. Where numbers may come to mean something else without a call of
+//! their process, or another thing for each of its threads, from a call that was seen, no answer is
+//! kept.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -18,6 +20,7 @@ struct Shape {
     /// It is `mmap`: its descriptor counts only for maps of files.
     maps: bool,
     closes: Closes,
+    unseen: Unseen,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -30,6 +33,19 @@ enum Closes {
     Many,
 }
 
+/// Whether descriptors of the process may change unseen from a call on.
+#[derive(Debug, Default, Clone, Copy)]
+enum Unseen {
+    #[default]
+    Never,
+    /// A ring closes descriptors without calls.
+    Always,
+    /// From its success on: it makes a ring.
+    Once,
+    /// From its success on, with this flag in this argument: the thread has a table of its own.
+    IfSet(usize, u64),
+}
+
 impl Shape {
     fn of(abi: Abi, number: u32) -> Shape {
         let name = call_name(abi, number);
@@ -39,10 +55,18 @@ impl Shape {
             "close_range" | "unshare" | "execve" | "execveat" => Closes::Many,
             _ => Closes::Nothing,
         };
+        let unseen = match &*name {
+            "unshare" => Unseen::IfSet(0, libc::CLONE_FILES as u64),
+            "close_range" => Unseen::IfSet(2, u64::from(libc::CLOSE_RANGE_UNSHARE)),
+            "io_uring_setup" => Unseen::Once,
+            "io_uring_enter" => Unseen::Always,
+            _ => Unseen::Never,
+        };
         Shape {
             argument: descriptor_argument(abi, number),
             maps: matches!(&*name, "mmap" | "mmap2"),
             closes,
+            unseen,
         }
     }
 }
@@ -52,8 +76,9 @@ impl Shape {
 pub(super) struct Descriptors {
     shapes: HashMap<(Abi, u32), Shape>,
     known: HashMap<u32, HashMap<u32, Object>>,
-    /// Processes that share their descriptors with another process, which may close them unseen.
-    sharing: HashSet<u32>,
+    /// Processes whose descriptors may change unseen, as another process or a ring closes them, or
+    /// differ between their threads.
+    unseen: HashSet<u32>,
 }
 
 impl Descriptors {
@@ -78,27 +103,43 @@ impl Descriptors {
                 _ => Object::None,
             },
         };
+        if matches!(shape.unseen, Unseen::Always) {
+            self.change_unseen([process]);
+        }
         self.forget(process, shape.closes, arguments);
         object
     }
 
-    /// A call is over that may have closed descriptors.
-    pub(super) fn after(&mut self, process: u32, abi: Abi, number: u32, arguments: &[u64; 6]) {
-        if let Some(shape) = self.shapes.get(&(abi, number)) {
-            let closes = shape.closes;
-            self.forget(process, closes, arguments);
+    /// A call is over that may have closed descriptors, with this result if it returned.
+    pub(super) fn after(
+        &mut self,
+        process: u32,
+        abi: Abi,
+        number: u32,
+        arguments: &[u64; 6],
+        result: Option<i64>,
+    ) {
+        let Some(shape) = self.shapes.get(&(abi, number)).copied() else { return };
+        let changes_unseen = match shape.unseen {
+            Unseen::Never | Unseen::Always => false,
+            Unseen::Once => true,
+            Unseen::IfSet(at, flag) => arguments[at] & flag != 0,
+        };
+        if changes_unseen && result.is_some_and(|result| result >= 0) {
+            self.change_unseen([process]);
         }
+        self.forget(process, shape.closes, arguments);
     }
 
-    /// Two processes share their descriptors.
-    pub(super) fn shared_by(&mut self, processes: [u32; 2]) {
-        self.sharing.extend(processes);
+    /// The descriptors of these processes may change unseen from now on.
+    pub(super) fn change_unseen(&mut self, processes: impl IntoIterator<Item = u32>) {
+        self.unseen.extend(processes);
     }
 
     /// A process is gone, or has descriptors of its own after an exec.
     pub(super) fn forget_process(&mut self, process: u32) {
         self.known.remove(&process);
-        self.sharing.remove(&process);
+        self.unseen.remove(&process);
     }
 
     fn forget(&mut self, process: u32, closes: Closes, arguments: &[u64; 6]) {
@@ -114,7 +155,7 @@ impl Descriptors {
     }
 
     fn look_up(&mut self, process: u32, thread: u32, descriptor: u32) -> Object {
-        if self.sharing.contains(&process) {
+        if self.unseen.contains(&process) {
             return ask(thread, descriptor);
         }
         let known = self.known.entry(process).or_default();
@@ -190,6 +231,13 @@ mod tests {
 
     const CLOSE: u32 = 3;
     const READ: u32 = 0;
+    const DUP2: u32 = 33;
+    const EXECVE: u32 = 59;
+    const UNSHARE: u32 = 272;
+    const DUP3: u32 = 292;
+    const IO_URING_SETUP: u32 = 425;
+    const IO_URING_ENTER: u32 = 426;
+    const CLOSE_RANGE: u32 = 436;
 
     fn look(descriptors: &mut Descriptors, number: u32, descriptor: i32) -> Object {
         let own = std::process::id();
@@ -242,6 +290,90 @@ mod tests {
         assert_eq!(look(&mut descriptors, READ, moved.as_raw_fd()), Object::Pipe);
         drop(file);
         assert_ne!(look(&mut descriptors, READ, number), Object::File);
+    }
+
+    /// A number that a call gave to something else is looked up anew, also if another thread looked
+    /// at it within that call.
+    ///
+    /// Guarantee: trace/descriptors
+    #[test]
+    fn replaced_descriptor_is_recognized() {
+        let (pipe, _other) = std::io::pipe().unwrap();
+        let own = std::process::id();
+        for number in [DUP2, DUP3, CLOSE_RANGE, EXECVE] {
+            let mut descriptors = Descriptors::default();
+            let mut slot = rustix::fd::OwnedFd::from(tempfile::tempfile().unwrap());
+            let arguments = [0, slot.as_raw_fd() as u64, 0, 0, 0, 0];
+            descriptors.object(own, own, Abi::X86_64, number, &arguments);
+            assert_eq!(look(&mut descriptors, READ, slot.as_raw_fd()), Object::File);
+            rustix::io::dup2(&pipe, &mut slot).unwrap();
+            descriptors.after(own, Abi::X86_64, number, &arguments, Some(0));
+            let object = look(&mut descriptors, READ, slot.as_raw_fd());
+            assert_eq!(object, Object::Pipe, "{}", call_name(Abi::X86_64, number));
+        }
+    }
+
+    /// A number that was not open is looked up anew: what another process sends, or what is taken
+    /// from one, comes by no call that is known.
+    ///
+    /// Guarantee: trace/descriptors
+    #[test]
+    fn descriptor_that_comes_later_is_recognized() {
+        let mut descriptors = Descriptors::default();
+        let (pipe, _other) = std::io::pipe().unwrap();
+        // Other tests take the first numbers that are free.
+        let above = rustix::io::fcntl_dupfd_cloexec(&pipe, 500).unwrap();
+        let number = above.as_raw_fd();
+        drop(above);
+        assert_eq!(look(&mut descriptors, READ, number), Object::Unknown);
+        let received = rustix::io::fcntl_dupfd_cloexec(&pipe, number).unwrap();
+        assert_eq!(look(&mut descriptors, READ, received.as_raw_fd()), Object::Pipe);
+    }
+
+    /// After a call from which on descriptors may change unseen, a number means what it means now.
+    ///
+    /// Guarantee: trace/descriptors
+    #[test]
+    fn descriptor_that_changed_unseen_is_recognized() {
+        let (pipe, _other) = std::io::pipe().unwrap();
+        let own = std::process::id();
+        let unshare = u64::from(libc::CLOSE_RANGE_UNSHARE);
+        for (number, arguments) in [
+            (UNSHARE, [libc::CLONE_FILES as u64, 0, 0, 0, 0, 0]),
+            (CLOSE_RANGE, [3, 3, unshare, 0, 0, 0]),
+            (IO_URING_SETUP, [0; 6]),
+            (IO_URING_ENTER, [0; 6]),
+        ] {
+            let mut descriptors = Descriptors::default();
+            let mut slot = rustix::fd::OwnedFd::from(tempfile::tempfile().unwrap());
+            descriptors.object(own, own, Abi::X86_64, number, &arguments);
+            descriptors.after(own, Abi::X86_64, number, &arguments, Some(0));
+            assert_eq!(look(&mut descriptors, READ, slot.as_raw_fd()), Object::File);
+            rustix::io::dup2(&pipe, &mut slot).unwrap();
+            let object = look(&mut descriptors, READ, slot.as_raw_fd());
+            assert_eq!(object, Object::Pipe, "{}", call_name(Abi::X86_64, number));
+        }
+    }
+
+    /// A call that failed changes nothing: answers are still kept.
+    ///
+    /// Guarantee: trace/descriptors
+    #[test]
+    fn refused_call_changes_nothing_unseen() {
+        let own = std::process::id();
+        let unshare = u64::from(libc::CLOSE_RANGE_UNSHARE);
+        for (number, arguments) in [
+            (UNSHARE, [libc::CLONE_FILES as u64, 0, 0, 0, 0, 0]),
+            (CLOSE_RANGE, [3, 3, unshare, 0, 0, 0]),
+            (IO_URING_SETUP, [0; 6]),
+        ] {
+            for result in [None, Some(-i64::from(libc::EPERM)), Some(-i64::from(libc::ENOSYS))] {
+                let mut descriptors = Descriptors::default();
+                descriptors.object(own, own, Abi::X86_64, number, &arguments);
+                descriptors.after(own, Abi::X86_64, number, &arguments, result);
+                assert!(descriptors.unseen.is_empty(), "{}", call_name(Abi::X86_64, number));
+            }
+        }
     }
 
     #[test]

@@ -136,16 +136,22 @@ impl<'a> Tracer<'a> {
 
     /// Tells a call that may not have returned, once it is known whether it did.
     fn decide(&mut self, tid: u32, happened: PtraceEvent) {
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.threads.get_mut(&tid).filter(|thread| thread.undecided.is_some())
+        else {
+            return;
+        };
+        // One that was sent has another code.
+        let is_raised = happened == PtraceEvent::Signal(libc::SIGSYS)
+            && ptrace::signal_code(tid).is_ok_and(|code| code == SYS_SECCOMP);
+        let is_trapped = is_raised && is_caught(tid, libc::SIGSYS);
         let is_by_filter = match happened {
-            _ if thread.undecided.is_none() => return,
-            // Kernels before 5.16 show the signal that will end it; one that was sent has another
-            // code.
-            PtraceEvent::Signal(libc::SIGSYS)
-                if ptrace::signal_code(tid).is_ok_and(|code| code == SYS_SECCOMP) =>
-            {
+            // The kernel shows these before the signal of a filter.
+            PtraceEvent::Trap | PtraceEvent::GroupStop(_) if self.phase != Phase::LettingGo => {
                 return;
             }
+            // No handler takes it, so it will end the thread. Kernels before 5.16 show it of a filter
+            // that kills, too.
+            _ if is_raised && !is_trapped => return,
             PtraceEvent::Killed(signal) => signal == libc::SIGSYS,
             // With the status as wait(2) has it. SIGSYS may also be sent by anyone, and all threads
             // of a process end by it when a filter kills the process for a call of one of them. A
@@ -159,6 +165,9 @@ impl<'a> Tracer<'a> {
             _ => false,
         };
         let mut undecided = thread.undecided.take();
+        if let Some((call, _)) = undecided.as_mut().filter(|_| is_trapped) {
+            call.result = Some(Call::TRAPPED);
+        }
         if let Some((call, _)) = undecided.as_mut().filter(|_| is_by_filter) {
             call.result = None;
         }
@@ -246,10 +255,11 @@ impl<'a> Tracer<'a> {
                 let result = (!goes_on).then_some(result);
                 let done = thread.leave(result, at_ns, &self.correction);
                 if let Some((call, _)) = &done {
-                    self.descriptors.after(call.process, call.abi, call.number, &call.arguments);
+                    let (process, arguments) = (call.process, &call.arguments);
+                    self.descriptors.after(process, call.abi, call.number, arguments, call.result);
                 }
                 if let (Some(child), Some((call, _))) = (child, &done) {
-                    self.follow_unseen(call.process, child);
+                    self.follow_unseen(call, child);
                 }
                 let is_undecided = self.phase != Phase::LettingGo
                     && done.as_ref().is_some_and(|(call, _)| looks_killed(call));
@@ -276,18 +286,23 @@ impl<'a> Tracer<'a> {
     fn made(&mut self, tid: u32, made: Made) {
         let since_ns = now_ns();
         if let (Ok(child), Some(thread)) = (ptrace::event_message(tid), self.threads.get(&tid)) {
-            let flags = match thread.inside().map(|inside| inside.entered.flags_of_clone()) {
-                Some(CloneFlags::Are(flags)) => flags,
-                Some(CloneFlags::At(address)) => first_word(tid, address),
-                None => 0,
-            };
-            let (process, flag) = (thread.process, |flag: c_int| flags & flag as u64 != 0);
+            // Not known of a thread that was seized within the call, or just before it, and where
+            // they cannot be read.
+            let flags = thread.inside().and_then(|inside| match inside.entered.flags_of_clone() {
+                CloneFlags::Are(flags) => Some(flags),
+                CloneFlags::At(address) => first_word(tid, address),
+            });
+            let process = thread.process;
+            let flag = |flag: c_int| flags.map(|flags| flags & flag as u64 != 0);
             // By which event it is told depends on the signal of its end, which a thread may be
             // given, too.
-            let is_thread = flag(libc::CLONE_THREAD);
+            let is_thread =
+                flag(libc::CLONE_THREAD).unwrap_or_else(|| is_thread_of(child, process));
             let child_process = if is_thread { process } else { child };
-            if !is_thread && flag(libc::CLONE_FILES) {
-                self.descriptors.shared_by([process, child_process]);
+            // A process with the descriptors of its maker, or a thread with its own. Where the
+            // flags are not known, a process may have those of its maker.
+            if flag(libc::CLONE_FILES).map_or(!is_thread, |shares| shares != is_thread) {
+                self.descriptors.change_unseen([process, child_process]);
             }
             self.expect(child, child_process, process);
         }
@@ -300,7 +315,12 @@ impl<'a> Tracer<'a> {
 
     /// A thread or process that was made with CLONE_UNTRACED, of which the kernel tells no tracer:
     /// it runs already, and is traced from here on. Its maker is stopped, and still there.
-    fn follow_unseen(&mut self, process: u32, child: i64) {
+    fn follow_unseen(&mut self, call: &Call, child: i64) {
+        // Where a seccomp filter refused the call its number is the answer, and there is no child.
+        if looks_killed(call) && may_have_filter(call.thread) {
+            return;
+        }
+        let process = call.process;
         // The number is that of the maker's name space of processes. Where that is another one it
         // means another thread, or none.
         let child = u32::try_from(child).ok().filter(|child| !self.threads.contains_key(child));
@@ -317,10 +337,8 @@ impl<'a> Tracer<'a> {
             return;
         }
         self.seen_late += 1;
-        if child_process != process {
-            // They may share their descriptors.
-            self.descriptors.shared_by([process, child_process]);
-        }
+        // A process may share the descriptors of its maker, and a thread may have its own.
+        self.descriptors.change_unseen([process, child_process]);
         self.add(child_process, child, parent, false);
     }
 
@@ -503,15 +521,27 @@ fn family_of(thread: u32) -> Option<(u32, u32)> {
     Some((process, if process == thread { parent } else { process }))
 }
 
+/// Whether a thread is one of this process, as far as it can be seen.
+fn is_thread_of(thread: u32, process: u32) -> bool {
+    family_of(thread).is_some_and(|(its_process, _)| its_process == process)
+}
+
 /// Whether a thread ignores a signal: untraced it would not be delivered, and only tracers are told
 /// of it.
 fn is_ignored(thread: u32, signal: c_int) -> bool {
     const BY_DEFAULT: [c_int; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
     let Some(status) = ThreadStatus::of(thread) else { return false };
-    let is_among = |field: &str| {
-        status.bits(field).is_some_and(|signals| signals >> ((signal - 1) & 63) & 1 == 1)
-    };
-    is_among("SigIgn:") || (BY_DEFAULT.contains(&signal) && !is_among("SigCgt:"))
+    is_among(&status, "SigIgn:", signal)
+        || (BY_DEFAULT.contains(&signal) && !is_among(&status, "SigCgt:", signal))
+}
+
+/// Whether a thread has a handler for a signal.
+fn is_caught(thread: u32, signal: c_int) -> bool {
+    ThreadStatus::of(thread).is_some_and(|status| is_among(&status, "SigCgt:", signal))
+}
+
+fn is_among(status: &ThreadStatus, field: &str, signal: c_int) -> bool {
+    status.bits(field).is_some_and(|signals| signals >> ((signal - 1) & 63) & 1 == 1)
 }
 
 /// Whether seccomp restricts the calls of a thread, as far as the kernel tells.
@@ -519,19 +549,17 @@ fn may_have_filter(thread: u32) -> bool {
     ThreadStatus::of(thread).is_none_or(|status| status.number("Seccomp:") != Some(0))
 }
 
-/// The first word of `struct clone_args`: the flags. 0 if it cannot be read, as if nothing was
-/// shared.
-fn first_word(thread: u32, address: u64) -> u64 {
+/// The first word of `struct clone_args`: the flags. None if it cannot be read.
+fn first_word(thread: u32, address: u64) -> Option<u64> {
     let mut word = [0; 8];
-    match holdfast_sys::remote_memory::read(thread, address, &mut word) {
-        Ok(()) => u64::from_ne_bytes(word),
-        Err(_) => 0,
-    }
+    holdfast_sys::remote_memory::read(thread, address, &mut word).ok()?;
+    Some(u64::from_ne_bytes(word))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Object;
 
     /// A thread that ended before the stop of the one that made it is not waited for.
     ///
@@ -560,6 +588,36 @@ mod tests {
             .collect();
         assert_eq!(parents.len(), 2);
         assert_eq!(parents[1], 1);
+    }
+
+    /// A stop that the kernel shows before the signal of a filter does not tell what became of the
+    /// call.
+    ///
+    /// Guarantee: trace/every-call
+    #[test]
+    fn stop_before_sigsys_leaves_a_call_undecided() {
+        let mut events: Vec<Event> = Vec::new();
+        let mut sink = |event: Event| events.push(event);
+        let mut tracer = Tracer::new(&mut sink, Correction::default(), 0);
+        // Any thread that is there.
+        let tid = std::process::id();
+        tracer.add(tid, tid, 1, false);
+        let entered = Entered::of(ptrace::ARCH_X86_64, 110, [0; 6], (0, 0));
+        let thread = tracer.threads.get_mut(&tid).unwrap();
+        thread.enter(entered, Object::None, 1);
+        thread.undecided = thread.leave(Some(110), 2, &Correction::default());
+        tracer.decide(tid, PtraceEvent::GroupStop(libc::SIGSTOP));
+        tracer.decide(tid, PtraceEvent::Trap);
+        tracer.decide(tid, PtraceEvent::Killed(libc::SIGSYS));
+        drop(tracer);
+        let results: Vec<_> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Call(call) => Some(call.result),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(results, [None::<i64>]);
     }
 
     /// The number of a thread that called exec is free: a thread that has it later is expected.

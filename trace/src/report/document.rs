@@ -401,7 +401,8 @@ impl Report {
         self.classes.iter().find(|row| row.class == class)
     }
 
-    /// The calls of this name together: from all doors and in all classes.
+    /// The row of this name that has the most time. Calls through another door, and in the refined
+    /// scheme those in another class, have rows of their own.
     #[must_use]
     pub fn call(&self, name: &str) -> Option<&CallRow> {
         self.calls.iter().find(|row| row.name == name)

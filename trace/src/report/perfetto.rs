@@ -2,11 +2,12 @@
 //! other trace viewers open: the Trace Event Format.
 //!
 //! Invariants: it is written as events come, in bounded memory, and is complete JSON once it is
-//! finished. An event comes out as one line.
+//! finished. An event comes out as one line. No name steers a terminal that it is printed on.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use holdfast_sys::terminal::ShownJson;
 use serde_json::{Value, json};
 
 use crate::classes::{self, Scheme};
@@ -97,6 +98,7 @@ impl<W: Write> Writer<W> {
         });
         arguments["result"] = match (call.result, call.error()) {
             (None, _) => Value::from("did not return"),
+            (Some(Call::TRAPPED), _) => Value::from("trapped: SIGSYS in its place"),
             (_, Some(code)) => Value::from(crate::names::error(code)),
             (Some(result), None) => Value::from(result),
         };
@@ -112,16 +114,21 @@ impl<W: Write> Writer<W> {
         if name.is_empty() {
             return Ok(());
         }
-        self.line(
-            &json!({ "name": what, "ph": "M", "pid": process, "tid": thread, "args": { "name": name } }),
-        )
+        let line = json!({ "name": what, "ph": "M", "pid": process, "tid": thread, "args": { "name": name } });
+        self.separate()?;
+        // Of all lines these alone have text of the traced program.
+        write!(self.out, "{}", ShownJson(&line.to_string()))
     }
 
     fn line(&mut self, value: &Value) -> io::Result<()> {
-        let separator: &[u8] = if std::mem::take(&mut self.first) { b"" } else { b",\n" };
-        self.out.write_all(separator)?;
+        self.separate()?;
         serde_json::to_writer(&mut self.out, value)?;
         Ok(())
+    }
+
+    fn separate(&mut self) -> io::Result<()> {
+        let separator: &[u8] = if std::mem::take(&mut self.first) { b"" } else { b",\n" };
+        self.out.write_all(separator)
     }
 
     /// Where it is written to.

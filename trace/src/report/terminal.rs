@@ -273,7 +273,8 @@ fn top(rows: &[CallRow], limit: usize, key: impl Fn(&CallRow) -> u64) -> Vec<&Ca
     rows
 }
 
-fn called(row: &CallRow) -> String {
+/// The name of a call, with the door that it came through unless that is the usual one.
+pub(super) fn called(row: &CallRow) -> String {
     if row.abi == "x86_64" { row.name.clone() } else { format!("{} ({})", row.name, row.abi) }
 }
 

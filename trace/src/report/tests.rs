@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_sys::terminal::steers;
 use serde_json::Value;
 
 use super::samples::{EVIL, events, report};
 use super::*;
+use crate::Event;
 use crate::classes::Scheme;
 use crate::diff::{Diff, Runs};
 
@@ -216,6 +218,22 @@ fn perfetto_json_has_every_call_on_its_lane() {
     assert!(lines.iter().any(|line| line["args"]["result"] == "did not return"));
 }
 
+/// A name in the Perfetto output steers no terminal, and means the same.
+///
+/// Guarantee: trace/forms
+#[test]
+fn names_of_lanes_steer_no_terminal() {
+    let name = "a\u{9b}2Jb\u{202e}c";
+    let event = Event::Began { at_ns: 0, process: 1, thread: 1, parent: 0, command: name.into() };
+    let mut writer = perfetto::Writer::new(Vec::new(), 0, Scheme::Paper).unwrap();
+    writer.add(&event).unwrap();
+    let text = String::from_utf8(writer.finish().0).unwrap();
+    assert!(!text.chars().any(|c| c != '\n' && steers(c)), "{text:?}");
+    let json: Value = serde_json::from_str(&text).unwrap();
+    let names = [0_usize, 1].map(|line| json["traceEvents"][line]["args"]["name"].as_str());
+    assert_eq!(names, [Some(name); 2]);
+}
+
 #[test]
 fn an_empty_trace_has_every_form() {
     let report = crate::summary::Summary::default().into_report(document::Source::default());
@@ -277,6 +295,15 @@ fn a_screen_fits_its_terminal() {
             }
         }
     }
+}
+
+/// Calls of the same name through different doors are told apart while the trace goes on, too.
+///
+/// Guarantee: trace/watch
+#[test]
+fn screen_names_the_door_of_a_call() {
+    let screen = watch::screen(&report(), 140, 80, false);
+    assert!(screen.contains("(i386)"), "{screen}");
 }
 
 /// Guarantee: trace/watch

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 
 use super::document::Report;
 use super::table::Table;
+use super::terminal::called;
 use super::text;
 use holdfast_sys::counted::noun_for;
 
@@ -62,7 +63,7 @@ pub fn screen(report: &Report, width: usize, height: usize, colour: bool) -> Str
             row.distribution.as_ref().map_or("-".to_owned(), |d| text::time(of(d)))
         };
         table.row([
-            row.name.clone(),
+            called(row),
             text::count(row.sums.calls),
             text::time(row.sums.time.wall_ns),
             text::time_or_blank(row.sums.awake_ns),

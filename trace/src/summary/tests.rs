@@ -177,6 +177,19 @@ fn bytes_errors_and_interrupted_calls_are_told_apart() {
     assert_eq!(report.unfinished.len(), 1);
 }
 
+/// A call that a filter trapped counts as a call, and has no error and no bytes.
+///
+/// Guarantee: trace/every-call
+#[test]
+fn trapped_call_has_no_error_and_no_bytes() {
+    let trapped = Event::Call(call(1, READ, Some(Call::TRAPPED), 0, cpu(5)));
+    let report = report(Options::default(), [trapped]);
+    let sums = &report.total;
+    assert_eq!((sums.calls, sums.errors, sums.interrupted, sums.unfinished), (1, 0, 0, 0));
+    assert_eq!((sums.bytes_in, sums.bytes_out), (0, 0));
+    assert!(report.unfinished.is_empty());
+}
+
 /// A call that ends its thread is not listed as unfinished.
 #[test]
 fn exit_call_is_not_unfinished() {

@@ -36,6 +36,16 @@ pub(crate) fn end(mut child: Child) {
     let _ = child.wait();
 }
 
+/// A child that is killed also where its test fails.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Guarantee: trace/unharmed
 #[test]
 fn job_control_works_under_trace() {
@@ -189,6 +199,31 @@ fn process_named_twice_is_traced_once() {
         assert!(began.iter().all(|(of, _)| *of == process), "{began:?} of {process}");
         let threads: HashSet<_> = began.iter().collect();
         assert_eq!((began.len(), threads.len()), (5, 5));
+    });
+}
+
+/// A thread that is made while its process is attached to is told as a thread.
+///
+/// Guarantee: trace/every-call
+#[test]
+fn thread_made_amid_an_attach_is_no_process() {
+    over_each(|subject| {
+        let facts = Facts::new();
+        let child = Running(workload(&facts, &["many_threads", "10000000"]).spawn().unwrap());
+        let process = child.0.id();
+        let tasks = format!("/proc/{process}/task");
+        until("threads", || std::fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() > 2));
+        let round = |_| {
+            let limit = Some(Duration::from_millis(100));
+            attached(subject, process, limit, &StopFlag::default()).0
+        };
+        let rounds: Vec<_> = (0..5).map(round).collect();
+        drop(child);
+        for event in rounds.iter().flatten() {
+            if let Event::Began { process: of, thread, .. } = event {
+                assert_eq!(*of, process, "{}: the thread {thread}", subject.name);
+            }
+        }
     });
 }
 

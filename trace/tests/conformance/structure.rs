@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use holdfast_trace::{Abi, End, Event, Object};
+use holdfast_trace::{Abi, Call, End, Event, Object};
 
 use crate::subject::over_each;
 use crate::trace::Trace;
@@ -201,10 +201,25 @@ fn a_call_is_named_by_the_door_that_it_came_through() {
             println!("not run: this kernel takes no calls of 32-bit programs");
         }
         assert_eq!(through(Abi::X32, "getpid").len(), 1);
-        assert_eq!(
-            through(Abi::X86_64, "syscall_100000"),
-            [(process, Some(-i64::from(libc::ENOSYS)))]
-        );
+        for name in ["syscall_100000", "syscall_4294967291"] {
+            let refused = [(process, Some(-i64::from(libc::ENOSYS)))];
+            assert_eq!(through(Abi::X86_64, name), refused, "{name}");
+        }
+    });
+}
+
+/// A call of x32 that a seccomp filter refuses is named as one of x32.
+///
+/// Guarantee: trace/every-call
+#[test]
+fn refused_call_of_x32_is_named_as_such() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["filtered_x32"]);
+        assert_eq!(trace.fact("went_on"), 1);
+        let refused = trace.calls().filter(|call| call.abi == Abi::X32);
+        let refused: Vec<_> =
+            refused.map(|call| (call.name().into_owned(), call.error())).collect();
+        assert_eq!(refused, [("getppid".to_owned(), Some(libc::EXDEV))]);
     });
 }
 
@@ -238,6 +253,31 @@ fn call_killed_by_seccomp_did_not_return() {
         let results: Vec<_> = killed.map(|call| call.result).collect();
         assert_eq!(results, [None::<i64>]);
         assert_eq!((trace.fact("went_on"), trace.outcome.end), (1, Some(End::Exited(0))));
+    });
+}
+
+/// A call that a seccomp filter traps was not made: the number that the kernel leaves for an answer
+/// is no result, of `clone` no child, and the handler's answer is the program's own.
+///
+/// Guarantee: trace/every-call
+#[test]
+fn trapped_call_was_not_made() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["trapped"]);
+        for name in ["getppid", "clone"] {
+            assert_eq!(trace.fact(name), 4711);
+            let results: Vec<_> = trace.named(name).map(|call| call.result).collect();
+            assert_eq!(results, [Some(Call::TRAPPED)], "{name}");
+        }
+        let signal = |event: &Event| match event {
+            Event::Signal { signal, .. } => Some(i32::from(*signal)),
+            _ => None,
+        };
+        let signals: Vec<_> = trace.events.iter().filter_map(signal).collect();
+        assert_eq!(signals, [libc::SIGSYS; 2]);
+        let notes = trace.outcome.about.notes.join("\n");
+        assert!(!notes.contains("CLONE_UNTRACED"), "{notes}");
+        assert_eq!(trace.outcome.end, Some(End::Exited(0)));
     });
 }
 
@@ -287,6 +327,24 @@ fn reused_descriptor_is_recognized() {
         assert_eq!(again.len(), 1);
         assert_eq!((again[0].arguments[0], again[0].object), (trace.fact("file"), Object::Pipe));
         assert!(trace.named("mmap").any(|call| call.object == Object::Anonymous));
+    });
+}
+
+/// A thread may have descriptors of its own: a number is what its thread has there.
+///
+/// Guarantee: trace/descriptors
+#[test]
+fn descriptors_of_a_thread_are_told_apart() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["makes_thread_with_own_descriptors"]);
+        let file = trace.fact("file");
+        let objects = |thread| {
+            let writes = trace.named_of("write", thread);
+            let writes = writes.filter(|call| call.arguments[0] == file);
+            writes.map(|call| call.object).collect::<Vec<_>>()
+        };
+        assert_eq!(objects(trace.fact("process")), [Object::File; 2]);
+        assert_eq!(objects(trace.fact("thread")), [Object::Pipe]);
     });
 }
 

@@ -5,6 +5,8 @@ function commandOf(source) {
   return source.attached.length ? "process " + source.attached.join(", ") : "a trace";
 }
 
+const called = (row) => row.name + (row.abi === "x86_64" ? "" : " (" + row.abi + ")");
+
 function facts(report) {
   const { total, source } = report, incomplete = source.incomplete || [];
   const fact = (value, title, alarm) => element("div", { class: "fact" + (alarm ? " alarm" : "") }, element("b", {}, value), element("span", {}, title));
@@ -81,13 +83,13 @@ function histogram(call, width) {
   parts.push(element("line", { class: "axis strong", x1: left, x2: width, y1: height - bottom, y2: height - bottom }));
   parts.push(element("text", { x: width, y: height - 4, "text-anchor": "end" }, "length of a call"));
   parts.push(element("text", { x: 0, y: 12 }, log ? "number of calls (logarithmic)" : "number of calls"));
-  return element("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": "histogram of " + call.name }, parts);
+  return element("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": "histogram of " + called(call) }, parts);
 }
 
 function distribution(call) {
   const { p50_ns, p90_ns, p99_ns, max_ns } = call.distribution;
   return element("div", {},
-    element("p", {}, element("b", {}, call.name), " – " + count(call.calls ?? call.sums.calls) + " calls; half took " + time(p50_ns) + " at most, 90 % " + time(p90_ns) + ", 99 % " + time(p99_ns) + "; the longest " + time(max_ns)),
+    element("p", {}, element("b", {}, called(call)), " – " + count(call.calls ?? call.sums.calls) + " calls; half took " + time(p50_ns) + " at most, 90 % " + time(p90_ns) + ", 99 % " + time(p99_ns) + "; the longest " + time(max_ns)),
     chart((width) => histogram(call, width), 860));
 }
 
@@ -105,7 +107,7 @@ function callSection(report) {
     const whole = (row) => (awake ? row.sums.awake_ns : row.sums.time.wall_ns);
     const most = Math.max(1, ...rows.map(whole));
     list.replaceChildren(table([
-      ["call", (row) => row.name + (row.abi === "x86_64" ? "" : " (" + row.abi + ")"), (row) => row.name, "word name"],
+      ["call", called, (row) => row.name, "word name"],
       ["part", (row) => SUBCLASSES[row.subclass], (row) => row.subclass, "word"],
       ["calls", (row) => count(row.sums.calls), (row) => row.sums.calls],
       [awake ? "without sleep" : "time", (row) => orDash(whole(row), time), whole],
