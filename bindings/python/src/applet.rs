@@ -19,7 +19,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use crate::buffer::Buffer;
 use crate::convert::{Seconds, Size};
 use crate::error::{Class, applet_error, close_error, no_turn, raise};
-use crate::functions;
+use crate::functions::{self, Callables};
 use crate::gate::Pass;
 use crate::inner::{Held, Inner, lock};
 use crate::input::Input;
@@ -52,11 +52,12 @@ use crate::turn::{NoTurn, SIGNALS_EVERY};
 #[pyclass(frozen, weakref, module = "holdfast")]
 pub(crate) struct Applet {
     inner: Option<Arc<Inner>>,
+    callables: Py<Callables>,
 }
 
 impl Applet {
-    pub(crate) fn of(inner: Inner) -> Applet {
-        Applet { inner: Some(Arc::new(inner)) }
+    pub(crate) fn of(inner: Inner, callables: Py<Callables>) -> Applet {
+        Applet { inner: Some(Arc::new(inner)), callables }
     }
 
     fn inner(&self, py: Python<'_>) -> PyResult<&Arc<Inner>> {
@@ -74,8 +75,7 @@ impl Applet {
             let text = "this thread has a stream of the applet open; use it up or close() it first";
             return Err(raise(py, Class::CallError, text, ()));
         }
-        let closed = || raise(py, Class::Closed, "the applet is closed; start another one", ());
-        let pass = inner.gate.enter().ok_or_else(closed)?;
+        let pass = inner.gate.enter().ok_or_else(|| closed(py))?;
         if pass.is_in_host_function() {
             return Err(raise(py, Class::CallError, CallError::Busy, ()));
         }
@@ -101,7 +101,7 @@ impl Applet {
         dirs: Vec<Bound<'_, PyAny>>,
         heap: Option<Bound<'_, PyAny>>,
         app: Option<String>,
-        functions: Option<Bound<'_, PyDict>>,
+        functions: Option<Bound<'_, PyAny>>,
         limits: Option<Bound<'_, PyAny>>,
         strict: bool,
         output: String,
@@ -124,40 +124,22 @@ impl Applet {
             pool,
         };
         let recipe = Recipe::read(py, path, options)?;
-        let raised = Raised::default();
-        let asked = raised.clone();
-        let begin = |command: Command| command.start_while(move || asked.goes_on()).spawn();
-        let started = recipe.start(py, begin);
-        let applet = started.map_err(|error| raised.take().unwrap_or(error))?;
-        let callables = recipe.given.callables();
-        let mut inner = Inner::new(recipe.path, recipe.limits.grace, Held::Own(applet));
-        (inner.raised, inner.callables) = (raised, callables);
-        Ok(Applet::of(inner))
+        let callables = recipe.given.callables(py)?;
+        let applet = recipe.start(py, Command::spawn)?;
+        let inner = Inner::new(recipe.path, recipe.limits.grace, Held::Own(applet));
+        Ok(Applet::of(inner, callables))
     }
 
-    /// Shows the garbage collector what the applet may call. Not while a stream has the applet,
-    /// too: that goes on without this object.
+    /// There is nothing to clear: a cycle that leads through here leads on through the functions.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        let callables = self.inner.as_ref().filter(|inner| Arc::strong_count(inner) == 1);
-        let mut callables = callables.into_iter().flat_map(|inner| &inner.callables);
-        callables.try_for_each(|callable| match callable.upgrade() {
-            Some(callable) => callable.traverse(&visit),
-            None => Ok(()),
-        })
-    }
-
-    fn __clear__(&self) {
-        for callable in self.inner.iter().flat_map(|inner| &inner.callables) {
-            if let Some(callable) = callable.upgrade() {
-                callable.clear();
-            }
-        }
+        visit.call(&self.callables)
     }
 
     /// Calls a function with bytes and returns its result.
     ///
     /// `data` is anything with the buffer protocol (bytes, bytearray, memoryview, numpy arrays,
-    /// ...), taken as it is, without a copy. `buffer` is a `Buffer` of this applet for large data
+    /// ...), taken as it is, without a copy; but not arrays of objects or addresses (`TypeError`),
+    /// also as fields of structures. `buffer` is a `Buffer` of this applet for large data
     /// in both directions. `timeout` (seconds) replaces the limit `call_timeout`: an applet that
     /// takes longer is killed. Before that the call waits for those of other threads: also at most
     /// `timeout` seconds (`AppletBusy`), or without a `timeout` until they have ended.
@@ -233,7 +215,8 @@ impl Applet {
         let input = Input::of(data.as_ref())?.bytes().to_vec();
         let buffer = buffer.map(|buffer| buffer.get().memory(py)).transpose()?;
         let timeout = timeout.map(|timeout| timeout.0);
-        let stream = Stream::open(py, inner, function, input, buffer, timeout)?;
+        let callables = self.callables.clone_ref(py);
+        let stream = Stream::open(py, inner, callables, function, input, buffer, timeout)?;
         *lock(&inner.stream) = stream.shared();
         Ok(stream)
     }
@@ -323,11 +306,13 @@ impl Applet {
     /// raises ends that wait, and the wait for the new one to serve, which is gone then.
     fn respawn(&self, py: Python<'_>) -> PyResult<()> {
         let (inner, pass) = self.enter(py)?;
-        let (result, raised) = signals::wait(py, |goes_on| {
+        let raised = Raised::default();
+        let result = signals::wait(py, |goes_on| {
             // In its turn, so that the next call finds what belongs to the new one.
             let (turn, _) = inner.turn(None, goes_on)?;
+            let listening = raised.listen();
             let result = pass.respawn();
-            let raised = inner.raised.take();
+            drop(listening);
             match &result {
                 Ok(()) => {
                     *lock(&inner.functions) = pass.functions();
@@ -337,9 +322,9 @@ impl Applet {
             }
             drop(turn);
             drop(pass);
-            Ok((result, raised))
+            Ok(result)
         })?;
-        result.map_err(|error| raised.unwrap_or_else(|| applet_error(py, &error)))
+        result.map_err(|error| raised.take().unwrap_or_else(|| applet_error(py, &error)))
     }
 
     /// Ends the applet in order and closes its heap; one out of a pool goes back to it. Waits for a
@@ -392,8 +377,8 @@ impl Applet {
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        slf.get().inner(slf.py())?;
-        Ok(slf)
+        let is_closed = slf.get().inner(slf.py())?.gate.is_closed();
+        if is_closed { Err(closed(slf.py())) } else { Ok(slf) }
     }
 
     #[pyo3(signature = (_kind, _value, _traceback, /))]
@@ -416,6 +401,10 @@ impl Applet {
         };
         Ok(format!("<holdfast.Applet {:?} ({state})>", inner.path))
     }
+}
+
+fn closed(py: Python<'_>) -> PyErr {
+    raise(py, Class::Closed, "the applet is closed; start another one", ())
 }
 
 /// What a signal's handler gets that would wait for the call in which the signal came.

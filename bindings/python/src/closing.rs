@@ -1,4 +1,5 @@
-//! The end of an applet, on a thread of its own: who waits for it hears signals meanwhile.
+//! The end of an applet, or of a pool, on a thread of its own: who waits for it hears signals
+//! meanwhile.
 //!
 //! An applet that is asked to end may still call functions of this program, and these may close
 //! this applet, and others that end as well.
@@ -104,9 +105,15 @@ impl Closing {
 }
 
 fn note(closing: &Arc<Closing>) {
-    let mut under_way = lock(&UNDER_WAY);
-    under_way.retain(|(_, known)| known.strong_count() > 0);
-    under_way.push((Maker::new(), Arc::downgrade(closing)));
+    let add = || {
+        let mut under_way = lock(&UNDER_WAY);
+        under_way.retain(|(_, known)| known.strong_count() > 0);
+        under_way.push((Maker::new(), Arc::downgrade(closing)));
+    };
+    // With the interpreter, which a thread that forks has: so no child finds it locked for ever.
+    if Python::try_attach(|_| add()).is_none() {
+        add();
+    }
 }
 
 /// Waits until all ends are over that have begun in this process.

@@ -5,23 +5,25 @@
 //!   seen by the call under way.
 //! - A thread is known to be in a function as long as it is in one ([`is_in_one`]): where it waits
 //!   for the end of an applet it may wait for itself.
-//! - A function that refers to its own applet keeps that no longer than the program does: the
-//!   garbage collector is shown what an applet may call, and takes it away.
+//! - A function that refers to its own applet, stream or pool keeps that no longer than the program
+//!   does: the garbage collector is shown what an applet may call, once ([`Callables`]), and takes
+//!   it away.
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use holdfast_applet::{Grants, HostCall, HostFunction, HostFunctionError};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit};
 
 use crate::convert::{Seconds, Size};
 use crate::error::Class;
+use crate::input::Input;
 
 /// The code of a function that raised.
 const CODE_RAISED: i32 = 1;
@@ -59,7 +61,7 @@ impl Drop for Inside {
 pub(crate) struct Functions(Vec<(String, Function)>);
 
 /// What is called, until the garbage collector takes it away.
-pub(crate) struct Callable(Mutex<Option<Py<PyAny>>>);
+struct Callable(Mutex<Option<Py<PyAny>>>);
 
 impl Callable {
     fn of(object: Py<PyAny>) -> Arc<Callable> {
@@ -77,7 +79,7 @@ impl Callable {
 
     /// Shows it to the garbage collector. A thread that uses it holds the lock for no longer than
     /// it has the interpreter.
-    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self.0.try_lock() {
             Ok(object) => visit.call(object.as_ref()),
             Err(_) => Ok(()),
@@ -85,10 +87,29 @@ impl Callable {
     }
 
     /// Takes it away.
-    pub(crate) fn clear(&self) {
+    fn clear(&self) {
         let object = self.lock().take();
         // Dropping it may run any code.
         drop(object);
+    }
+}
+
+/// What an applet may call, for the garbage collector. All objects of Python by which a program has
+/// the applet refer to one of these: the applet, its streams, the pool that it is from. A thread
+/// that works for the applet does not: what no program has is taken away under it.
+#[pyclass(frozen, module = "holdfast", name = "_Functions")]
+pub(crate) struct Callables {
+    all: Vec<Arc<Callable>>,
+}
+
+#[pymethods]
+impl Callables {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.all.iter().try_for_each(|callable| callable.traverse(&visit))
+    }
+
+    fn __clear__(&self) {
+        self.all.iter().for_each(|callable| callable.clear());
     }
 }
 
@@ -165,17 +186,29 @@ impl Function {
 }
 
 impl Functions {
-    pub(crate) fn read(functions: Option<&Bound<'_, PyDict>>) -> PyResult<Functions> {
+    /// Those in a mapping from names.
+    pub(crate) fn read(functions: Option<&Bound<'_, PyAny>>) -> PyResult<Functions> {
         let mut read = Vec::new();
-        for (name, given) in functions.into_iter().flatten() {
+        let Some(functions) = functions else { return Ok(Functions(read)) };
+        let mapping = functions.py().import("collections.abc")?.getattr("Mapping")?;
+        if !functions.is_instance(&mapping)? {
+            return Err(PyTypeError::new_err(format!(
+                "functions are a mapping from names to functions, not {}",
+                functions.get_type().name()?
+            )));
+        }
+        for item in functions.call_method0("items")?.try_iter()? {
+            let item = item?;
+            let (name, given) = (item.get_item(0)?, item.get_item(1)?);
             read.push((name.extract()?, Function::read(&name, &given)?));
         }
         Ok(Functions(read))
     }
 
-    /// What an applet refers to by them.
-    pub(crate) fn callables(&self) -> Vec<Weak<Callable>> {
-        self.0.iter().map(|(_, function)| Arc::downgrade(&function.callable)).collect()
+    /// What an applet refers to by them. To be made once: the garbage collector counts it.
+    pub(crate) fn callables(&self, py: Python<'_>) -> PyResult<Py<Callables>> {
+        let all = self.0.iter().map(|(_, function)| function.callable.clone()).collect();
+        Py::new(py, Callables { all })
     }
 
     pub(crate) fn grant(&self, mut grants: Grants) -> Grants {
@@ -195,11 +228,15 @@ fn call(py: Python<'_>, function: &Py<PyAny>, input: &[u8]) -> PyResult<Vec<u8>>
     if let Ok(bytes) = result.cast::<PyBytes>() {
         return Ok(bytes.as_bytes().to_vec());
     }
-    let buffer = PyBuffer::<u8>::get(result).map_err(|_| {
+    // Bytes may lie apart; elements of another size may not.
+    if let Ok(buffer) = PyBuffer::<u8>::get(result) {
+        return buffer.to_vec(py);
+    }
+    let buffer = Input::of(Some(result)).map_err(|_| {
         let kind = result.get_type();
         PyTypeError::new_err(format!("it returned {kind}; return bytes, or None for none"))
     })?;
-    buffer.to_vec(py)
+    Ok(buffer.bytes().to_vec())
 }
 
 fn failure(py: Python<'_>, error: &PyErr) -> HostFunctionError {

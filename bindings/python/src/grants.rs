@@ -8,7 +8,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Weak;
 
 use holdfast_applet::{
     AppletError, DirGrant, Grants, HeapRequest, HeapRequestError, MAX_HEAP_LIMIT_BYTES, PathAccess,
@@ -27,7 +26,7 @@ use pyo3::types::PyString;
 
 use crate::convert::Size;
 use crate::error::{applet_error, extend};
-use crate::functions::{Callable, Functions};
+use crate::functions::{Callables, Functions};
 
 /// What stands in the name of a compartment for a number of which no other applet has the
 /// compartment.
@@ -543,9 +542,9 @@ impl Given {
         self.heaps.iter().all(HeapSpec::is_for_many)
     }
 
-    /// The functions that the applet may call.
-    pub(crate) fn callables(&self) -> Vec<Weak<Callable>> {
-        self.functions.callables()
+    /// The functions that the applet may call; see [`Functions::callables`].
+    pub(crate) fn callables(&self, py: Python<'_>) -> PyResult<Py<Callables>> {
+        self.functions.callables(py)
     }
 
     /// Removes what [`Given::open`] made, once it is closed.

@@ -234,7 +234,7 @@ impl Heap {
 
     /// Where a view begins, from the heap's first byte; for `Portable`.
     fn _offset(&self, py: Python<'_>, view: &Bound<'_, PyAny>) -> PyResult<u64> {
-        let input = Input::of(Some(view))?;
+        let input = Input::view(view)?;
         let (start, _) = input.place();
         self.work_alone(py, |core| core.offset_of(start))
     }
@@ -311,7 +311,7 @@ impl Heap {
     #[pyo3(signature = (*views))]
     fn persist(&self, py: Python<'_>, views: &Bound<'_, PyTuple>) -> PyResult<()> {
         for view in views {
-            let input = Input::of(Some(&view))?;
+            let input = Input::view(&view)?;
             let (start, bytes) = input.place();
             if bytes > 0 {
                 self.work_alone(py, |core| {

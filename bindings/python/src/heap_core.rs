@@ -49,7 +49,8 @@ pub(crate) struct Open {
     pub(crate) region: HeapRegion,
     /// Objects that the open transaction has made.
     made: Vec<u64>,
-    /// Objects that the open transaction has freed: they count as allocated until it commits.
+    /// Objects that the open transaction has freed, those of removed roots included: they count as
+    /// allocated until it commits.
     freed: HashSet<u64>,
 }
 
@@ -299,6 +300,10 @@ impl Core {
             }
             self.check_undone()?;
             open.heap.remove_root(name).map_err(refused)?;
+            if open.heap.in_transaction() {
+                // References may still lead there.
+                open.freed.extend(offset);
+            }
             lock(&self.editions).made(name, open.heap.in_transaction());
             Ok(())
         })

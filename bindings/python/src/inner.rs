@@ -18,10 +18,9 @@ use pyo3::prelude::*;
 
 use crate::closing::Closing;
 use crate::error::{call_error, cancelled};
-use crate::functions::{self, Callable};
+use crate::functions;
 use crate::gate::Gate;
 use crate::process::Maker;
-use crate::signals::Raised;
 use crate::stream::Shared;
 use crate::turn::{Moment, NoTurn, Turn, Turns};
 
@@ -32,10 +31,6 @@ pub(crate) struct Inner {
     pub(crate) closing: Arc<Closing>,
     pub(crate) maker: Maker,
     pub(crate) path: PathBuf,
-    /// What a signal's handler raised during `respawn`.
-    pub(crate) raised: Raised,
-    /// What the applet may call of this program, for the garbage collector.
-    pub(crate) callables: Vec<Weak<Callable>>,
     pub(crate) functions: Mutex<Vec<String>>,
     pub(crate) weaker: Vec<String>,
     /// Whether it can serve on after a cancellation.
@@ -54,10 +49,7 @@ pub(crate) struct Inner {
 /// An applet of one's own, or one out of a pool.
 pub(crate) enum Held {
     Own(holdfast_applet::Applet),
-    /// One that the pool ends.
     Pooled(Pooled),
-    /// One that the pool takes back.
-    Reused(Pooled),
 }
 
 impl Deref for Held {
@@ -66,7 +58,7 @@ impl Deref for Held {
     fn deref(&self) -> &holdfast_applet::Applet {
         match self {
             Held::Own(applet) => applet,
-            Held::Pooled(applet) | Held::Reused(applet) => applet,
+            Held::Pooled(applet) => applet,
         }
     }
 }
@@ -78,7 +70,7 @@ impl Held {
         match self {
             Held::Own(applet) => applet.close().map(Some),
             // Dropping it gives it back.
-            Held::Pooled(_) | Held::Reused(_) => Ok(None),
+            Held::Pooled(_) => Ok(None),
         }
     }
 }
@@ -92,8 +84,6 @@ impl Inner {
             closing: Arc::default(),
             maker: Maker::new(),
             path,
-            raised: Raised::default(),
-            callables: Vec::new(),
             functions: Mutex::new(functions),
             weaker,
             outlives_cancel,
@@ -155,15 +145,13 @@ impl Inner {
         self.gate.enter_to_end().is_some_and(|applet| applet.is_in_host_function())
     }
 
-    /// Begins the end of what was taken out of the gate, or does it at once: where that takes a
-    /// moment, and in a host function, as what the end calls belongs to the same chain of calls and
-    /// must not wait for what that chain is in.
+    /// Begins the end of what was taken out of the gate. Does it at once in a host function, as what
+    /// the end calls belongs to the same chain of calls and must not wait for what that chain is in.
+    /// Whether a pool takes an applet back or ends it, which may take long, is known afterwards only.
     pub(crate) fn end(&self, held: Held) {
-        match held {
-            // Without a thread for each use of a pool's applet.
-            Held::Reused(_) => self.closing.run(move || held.close()),
-            _ if functions::is_in_one() => self.closing.run(move || held.close()),
-            Held::Own(_) | Held::Pooled(_) => self.closing.begin(move || held.close()),
+        match functions::is_in_one() {
+            true => self.closing.run(move || held.close()),
+            false => self.closing.begin(move || held.close()),
         }
     }
 

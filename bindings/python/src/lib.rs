@@ -49,7 +49,8 @@ mod turn;
 mod view;
 
 /// The native half of `holdfast`. Import that instead.
-#[pyo3::pymodule]
+// Where Python has no such lock by itself, this turns it on: a commit of a `Heap` counts on it.
+#[pyo3::pymodule(gil_used = true)]
 mod _holdfast {
     #[pymodule_export]
     use crate::applet::Applet;

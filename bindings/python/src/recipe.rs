@@ -14,6 +14,7 @@ use crate::error::{applet_error, extend, region_error};
 use crate::functions::Functions;
 use crate::grants::{Given, HeapSpec, Opened, directory, places};
 use crate::limits;
+use crate::signals::{self, Raised};
 
 /// Bytes of each of an applet's captured outputs.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
@@ -35,7 +36,7 @@ pub(crate) struct Options<'py> {
     pub(crate) dirs: Vec<Bound<'py, PyAny>>,
     pub(crate) heap: Option<Bound<'py, PyAny>>,
     pub(crate) app: Option<String>,
-    pub(crate) functions: Option<Bound<'py, PyDict>>,
+    pub(crate) functions: Option<Bound<'py, PyAny>>,
     pub(crate) limits: Option<Bound<'py, PyAny>>,
     pub(crate) named: Option<Bound<'py, PyDict>>,
     pub(crate) strict: bool,
@@ -82,7 +83,8 @@ impl Recipe {
         self.stdio = std::mem::take(&mut self.stdio).with_stdin(Input::Bytes(bytes));
     }
 
-    /// Starts it, without the interpreter; heaps that were made for nothing are removed again.
+    /// Starts it, without the interpreter; heaps that were made for nothing are removed again. A
+    /// signal whose handler raises ends the wait for one that is to serve.
     pub(crate) fn start<T: Send>(
         &self,
         py: Python<'_>,
@@ -98,14 +100,16 @@ impl Recipe {
             return Err(extend(py, warning, &unclosed));
         }
         let (command, made_now) = self.prepare(opened);
+        let raised = Raised::default();
         let started = py.detach(|| {
+            let _listening = raised.listen();
             begin(command).inspect_err(|error| {
                 if !error.metrics.heap_dirty || never_ran(error) {
                     self.given.forget_heaps(&made_now);
                 }
             })
         });
-        started.map_err(|error| applet_error(py, &error))
+        started.map_err(|error| raised.take().unwrap_or_else(|| applet_error(py, &error)))
     }
 
     /// The command for a pool, whose starts have no caller to tell: what the user should be told is
@@ -129,7 +133,8 @@ impl Recipe {
         let mut command = Command::new(&self.path, grants)
             .limits(self.limits.clone())
             .strict(self.is_strict)
-            .stdio(self.stdio.clone());
+            .stdio(self.stdio.clone())
+            .start_while(signals::start_goes_on);
         if let Some(file) = opened.examined {
             command = command.examined(file);
         }

@@ -43,7 +43,7 @@ pub(crate) fn run<'py>(
     dirs: Vec<Bound<'py, PyAny>>,
     heap: Option<Bound<'py, PyAny>>,
     app: Option<String>,
-    functions: Option<Bound<'py, PyDict>>,
+    functions: Option<Bound<'py, PyAny>>,
     limits: Option<Bound<'py, PyAny>>,
     strict: bool,
     output: String,

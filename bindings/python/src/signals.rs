@@ -5,6 +5,7 @@
 //! holds the applet's lock; its thread has the turn, so the applet's methods refuse a handler there.)
 #![forbid(unsafe_code)]
 
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
@@ -27,20 +28,44 @@ pub(crate) fn wait<R: Send>(
     done.map_err(|why| no_turn(py, why))
 }
 
+thread_local! {
+    /// Where this thread keeps what the handler of a signal raises while it starts applets.
+    static STARTING: RefCell<Option<Raised>> = const { RefCell::new(None) };
+}
+
 /// What the handler of a signal has raised while an applet was started.
 #[derive(Clone, Default)]
 pub(crate) struct Raised(Arc<Mutex<Option<PyErr>>>);
 
 impl Raised {
-    /// Whether the applet is still wanted, for the thread that waits for it to serve.
-    pub(crate) fn goes_on(&self) -> bool {
-        handle(&self.0)
+    /// Has this thread hear signals while it waits for an applet to serve, until what is returned
+    /// is dropped.
+    pub(crate) fn listen(&self) -> Listening {
+        Listening(STARTING.replace(Some(self.clone())))
     }
 
     /// Takes it out.
     pub(crate) fn take(&self) -> Option<PyErr> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+/// A thread hears signals while it waits for an applet to serve. Holds where it kept them before: a
+/// handler may start applets, too.
+#[must_use]
+pub(crate) struct Listening(Option<Raised>);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        STARTING.set(self.0.take());
+    }
+}
+
+/// Whether the applet that this thread starts is still wanted. Always on a thread that does not
+/// listen: a pool's own, for one.
+pub(crate) fn start_goes_on() -> bool {
+    let listening = STARTING.with_borrow(Clone::clone);
+    listening.is_none_or(|raised| handle(&raised.0))
 }
 
 /// Has the interpreter run the handlers of signals on this thread, which it does only when it is

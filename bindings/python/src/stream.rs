@@ -26,8 +26,10 @@ use std::time::Duration;
 use holdfast_applet::{AppletError, Call, CallError, SharedBuffer};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use pyo3::{PyTraverseError, PyVisit};
 
 use crate::error::{Class, no_turn, raise};
+use crate::functions::Callables;
 use crate::inner::{Held, Inner, lock};
 use crate::process::Maker;
 use crate::signals;
@@ -42,6 +44,7 @@ const PARTS_AHEAD: usize = 1;
 pub(crate) struct Stream {
     shared: Option<Arc<Shared>>,
     inner: Option<Arc<Inner>>,
+    callables: Py<Callables>,
     maker: Maker,
 }
 
@@ -86,6 +89,7 @@ impl Stream {
     pub(crate) fn open(
         py: Python<'_>,
         inner: &Arc<Inner>,
+        callables: Py<Callables>,
         function: String,
         input: Vec<u8>,
         buffer: Option<Arc<SharedBuffer>>,
@@ -116,8 +120,12 @@ impl Stream {
             })?;
         *lock(&shared.thread) = Some(thread);
         // From here on: where there is no thread there is no call of its own to cancel.
-        let stream =
-            Stream { shared: Some(shared.clone()), inner: Some(inner.clone()), maker: inner.maker };
+        let stream = Stream {
+            shared: Some(shared.clone()),
+            inner: Some(inner.clone()),
+            callables,
+            maker: inner.maker,
+        };
         match shared.next(py)? {
             Some(Part::Begun) => Ok(stream),
             Some(Part::NotMade(why)) => Err(no_turn(py, why)),
@@ -144,6 +152,11 @@ impl Stream {
 
 #[pymethods]
 impl Stream {
+    /// A stream keeps the applet, also when it is over. There is nothing to clear: see `Applet`.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.callables)
+    }
+
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }

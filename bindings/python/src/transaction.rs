@@ -101,7 +101,7 @@ impl Transaction {
             return Err(raise(py, Class::TransactionError, text, ()));
         }
         for view in views {
-            let input = Input::of(Some(&view))?;
+            let input = Input::view(&view)?;
             let (start, bytes) = input.place();
             if bytes > 0 {
                 let added = core.with(|open| Ok(open.heap.add_range(start, bytes as u64)?));

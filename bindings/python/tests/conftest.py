@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,25 +36,55 @@ def number(value: int) -> bytes:
     return struct.pack("<Q", value)
 
 
+class HeldFunction:
+    """A function for an applet that returns what it is given, once it may go on."""
+
+    def __init__(self) -> None:
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, data: bytes) -> bytes:
+        self.reached.set()
+        assert self.go_on.wait(60)
+        return data
+
+
+def wait_until_no_pool_starts() -> None:
+    """Waits for the threads of pools that were closed while one started an applet that never serves."""
+    deadline = time.monotonic() + 20
+    while any(name == "holdfast-pool" for name in thread_names()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def thread_names() -> list[str]:
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        # It may end meanwhile.
+        with suppress(OSError):
+            names.append((task / "comm").read_text().strip())
+    return names
+
+
+def children() -> set[str]:
+    me, found = os.getpid(), set()
+    for task in os.listdir(f"/proc/{me}/task"):
+        found.update(Path(f"/proc/{me}/task/{task}/children").read_text().split())
+    return found
+
+
 @contextmanager
 def call_under_way(start: Start) -> Iterator[holdfast.Applet]:
     """An applet that another thread calls meanwhile; that call ends with its result."""
-    reached, go_on = threading.Event(), threading.Event()
-
-    def wait(data: bytes) -> bytes:
-        reached.set()
-        assert go_on.wait(60)
-        return data
-
+    wait = HeldFunction()
     applet = start(functions={"wait": wait})
     results: list[bytes] = []
     thread = threading.Thread(target=lambda: results.append(applet.call("ask_host", b"wait\0done")))
     thread.start()
     try:
-        assert reached.wait(20)
+        assert wait.reached.wait(20)
         yield applet
     finally:
-        go_on.set()
+        wait.go_on.set()
         thread.join(20)
     assert results == [b"done"]
 

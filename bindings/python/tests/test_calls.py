@@ -198,6 +198,8 @@ def test_a_closed_applet_says_so(trial: holdfast.Applet) -> None:
             use()
     with pytest.raises(holdfast.Closed):
         trial.stream("echo")
+    with pytest.raises(holdfast.Closed, match="another"), trial:
+        raise AssertionError("the block is not entered")
     assert trial.cancel() is False
     assert "closed" in repr(trial)
     assert issubclass(holdfast.Closed, ValueError)

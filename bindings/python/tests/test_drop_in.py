@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 from collections.abc import Callable
 from typing import Any
@@ -144,6 +146,18 @@ def test_names_without_a_peer_forward(page: Any) -> None:
     found = [next(iter(page)), paragraph.parent, page.find("b").closest("p"), page.root, page.select_one("b")]
     made = page.new_tag("i", {"id": "made"})
     assert [one.tag for one in [*found, made]] == ["html", "body", "p", "html", "b", "i"]
+
+
+def test_a_copy_of_text_for_another_process_is_a_text(page: Any) -> None:
+    text = page.find("p").text
+    again = pickle.loads(pickle.dumps(text))
+    assert type(again) is str and again == text
+
+
+def test_a_copy_of_text_in_this_process_can_be_called(page: Any) -> None:
+    text = page.find("p").text
+    assert copy.copy(text) is text and copy.deepcopy([text])[0] is text
+    assert copy.deepcopy(text)(separator="|", strip=True) == "one|two|deep|three"
 
 
 def test_text_from_before_compact_is_refused(page: Any) -> None:

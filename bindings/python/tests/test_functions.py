@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
+import ctypes
 import gc
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import holdfast
 import pytest
-from conftest import Start, program
+from conftest import HeldFunction, Start, program
 
 Places = dict[str, Any]
 
@@ -32,14 +36,28 @@ def test_functions_take_and_return_bytes(start: Start) -> None:
     def keep(data: bytes) -> None:
         calls.append(data)
 
-    functions = {"double": lambda data: data * 2, "keep": keep, "view": lambda data: memoryview(bytearray(data))}
+    functions: dict[str, Callable[[bytes], Any]] = {
+        "double": lambda data: data * 2,
+        "keep": keep,
+        "view": lambda data: memoryview(bytearray(data)),
+        "apart": lambda data: memoryview(data)[::2],
+        "numbers": lambda data: array.array("d", [1.5]),
+    }
     applet = start("trial", functions=functions)
     for size in (0, 1, 5000, 1 << 20):
         assert ask(applet, "double", b"x" * size) == b"x" * (2 * size)
     assert ask(applet, "keep", b"this") == b"" and calls == [b"this"]
     assert ask(applet, "view", b"that") == b"that"
+    assert ask(applet, "apart", b"abcd") == b"ac"
+    assert ask(applet, "numbers") == struct.pack("d", 1.5)
     with pytest.raises(holdfast.CallFailed, match="calls? no function of this name"):
         ask(applet, "other")
+
+
+# Guarantee: programs/python-types
+def test_functions_are_any_mapping(start: Start) -> None:
+    functions = types.MappingProxyType({"double": lambda data: data * 2})
+    assert ask(start("trial", functions=functions), "double", b"on") == b"onon"
 
 
 def test_what_a_function_raises_is_told_the_applet(start: Start) -> None:
@@ -52,6 +70,35 @@ def test_what_a_function_raises_is_told_the_applet(start: Start) -> None:
     with pytest.raises(holdfast.CallFailed, match="return bytes"):
         ask(applet, "text")
     assert ask(applet, "double", b"on") == b"onon"
+
+
+# Guarantee: programs/python-types
+def test_addresses_of_this_process_are_no_data(start: Start) -> None:
+    class Pointer(ctypes.Structure):
+        _fields_ = [("number", ctypes.c_int32), ("place", ctypes.c_void_p)]
+
+    class Plain(ctypes.Structure):
+        _fields_ = [("OP", ctypes.c_int32), ("Z", ctypes.c_int32)]
+
+    objects: Any = ctypes.py_object * 2
+    refused: dict[str, Any] = {
+        "objects": objects("a", "b"),
+        "addresses": (ctypes.c_void_p * 2)(1, 2),
+        "texts": (ctypes.c_char_p * 1)(b"a"),
+        "fields": (Pointer * 1)(Pointer(1, 2)),
+    }
+    plain = (Plain * 1)(Plain(1, 2))
+    results = {**refused, "plain": plain}
+    applet = start("trial", functions={name: lambda _, data=data: data for name, data in results.items()})
+    for name, data in refused.items():
+        with pytest.raises(holdfast.CallFailed, match="return bytes"):
+            ask(applet, name)
+        with pytest.raises(TypeError, match="addresses"):
+            applet.call("echo", data)
+    with pytest.raises(BufferError, match="bytes"):
+        applet.call("echo", Plain(1, 2))
+    # Names of fields are no formats.
+    assert ask(applet, "plain") == applet.call("echo", plain) == bytes(plain)
 
 
 def test_a_function_cannot_call_its_applet_back(start: Start) -> None:
@@ -186,20 +233,14 @@ def test_a_function_does_not_wait_for_its_own_stream(start: Start) -> None:
 
 
 def test_other_threads_run_while_a_function_waits(start: Start) -> None:
-    reached, go_on = threading.Event(), threading.Event()
-
-    def wait(data: bytes) -> bytes:
-        reached.set()
-        assert go_on.wait(20)
-        return data
-
+    wait = HeldFunction()
     applet, other = start("trial", functions={"wait": wait}), start("trial")
     results: list[bytes] = []
     thread = threading.Thread(target=lambda: results.append(ask(applet, "wait", b"done")))
     thread.start()
-    assert reached.wait(20)
+    assert wait.reached.wait(20)
     assert other.call("echo", b"meanwhile") == b"meanwhile"
-    go_on.set()
+    wait.go_on.set()
     thread.join(20)
     assert results == [b"done"]
 
@@ -307,7 +348,7 @@ def test_what_is_no_function_is_refused(places: Places) -> None:
         holdfast.Applet(program("trial", "wasm"), functions={"a": coroutine}, **places)
     with pytest.raises(ValueError):
         holdfast.Applet(program("trial", "wasm"), functions={"a": holdfast.HostFunction(print, timeout=-1)}, **places)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="mapping"):
         holdfast.run(program("trial", "wasm"), args=["--ask"], functions=print, **places)  # type: ignore[arg-type]
     double = {"double": lambda data: data * 2}
     done = holdfast.run(program("trial", "wasm"), args=["--ask"], heap="own", output="capture", functions=double, **places)

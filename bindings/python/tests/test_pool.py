@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import shutil
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
 import holdfast
 import pytest
-from conftest import number, program
+from conftest import children, number, program, wait_until_no_pool_starts
 
 
 def wait_for(pool: holdfast.Pool, count: int) -> None:
@@ -87,6 +90,37 @@ def test_threads_take_from_one_pool(kind: str, places: dict[str, Any]) -> None:
     assert not failures
 
 
+def test_a_pool_ends_while_another_thread_takes_from_it(places: dict[str, Any], tmp_path: Path) -> None:
+    path, spinner = tmp_path / "applet", tmp_path / "spinner"
+    shutil.copy(program("trial", "native"), path)
+    before = children()
+    pool = holdfast.Pool(path, size=1, reuse=True, start_timeout=4.0, **places)
+    served = children() - before
+    assert served
+    # What starts from here on never serves.
+    spinner.write_text('(module (func (export "_start") (loop $on (br $on))))')
+    spinner.replace(path)
+    applet, taking = pool.take(), threading.Event()
+
+    def take() -> None:
+        taking.set()
+        with contextlib.suppress(holdfast.HoldfastError):
+            pool.take()
+
+    taker = threading.Thread(target=take)
+    taker.start()
+    assert taking.wait(20)
+    time.sleep(0.3)
+    # It goes back, and is ended with the pool.
+    applet.close()
+    assert pool.ready == 1
+    pool.close()
+    assert not served & children()
+    assert taker.is_alive()
+    taker.join(20)
+    wait_until_no_pool_starts()
+
+
 def test_each_has_a_compartment_of_its_own(kind: str, places: dict[str, Any]) -> None:
     grant = holdfast.HeapGrant("words", compartment="worker-{}")
     with holdfast.Pool(program("trial", kind), size=1, heap=grant, **places) as pool:
@@ -119,3 +153,26 @@ def test_a_pool_that_nobody_refers_to_ends(kind: str, places: dict[str, Any]) ->
     assert not set(left) & set(os.listdir("/proc/self/task"))
     assert applet.call("echo", b"x") == b"x"
     applet.close()
+
+
+# Guarantee: programs/python-leaks
+def test_a_pool_that_its_own_function_refers_to_ends(kind: str, places: dict[str, Any]) -> None:
+    class Host:
+        def __init__(self) -> None:
+            functions = {"double": self.double}
+            self.pool = holdfast.Pool(program("trial", kind), size=1, functions=functions, **places)
+
+        def double(self, data: bytes) -> bytes:
+            return data * 2
+
+    host = Host()
+    gone = weakref.ref(host.pool)
+    applet = host.pool.take()
+    del host
+    gc.collect()
+    # The collector takes nothing from an applet that is in use.
+    assert applet.call("ask_host", b"double\0ab") == b"abab"
+    applet.close()
+    del applet
+    gc.collect()
+    assert gone() is None

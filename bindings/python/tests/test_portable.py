@@ -49,6 +49,11 @@ class Node(holdfast.Portable):
     fields = {"next": holdfast.ref("Node"), "flags": holdfast.u32, "key": holdfast.u64}
 
 
+class Ratio(holdfast.Portable):
+    version = 1
+    fields = {"value": holdfast.f32}
+
+
 class First(holdfast.Portable):
     version = 1
     fields = {"second": holdfast.ref("Second"), "text": holdfast.array(holdfast.u8, 4)}
@@ -171,6 +176,10 @@ def test_fields_are_read_and_stored_in_place(places: Places) -> None:
         for wrong in (-1, 1 << 32, "x", 1.5):
             with pytest.raises(ValueError):
                 node.flags = wrong
+        ratio = Ratio.new(heap)
+        for wrong in (1e300, "x"):
+            with pytest.raises(ValueError, match="is no f32"):
+                ratio.value = wrong
         with pytest.raises(TypeError, match="leads to a Node"):
             node.next = whole
         with pytest.raises(ValueError, match="3 were given"):
@@ -256,6 +265,22 @@ def test_what_a_transaction_frees_is_not_looked_at(places: Places) -> None:
         with pytest.raises(ValueError, match="a part of another"):
             whole.first[0].free()
         whole.free()
+
+
+def test_what_a_removed_root_was_is_not_looked_at(places: Places) -> None:
+    """Guarantee: programs/portable-types"""
+    with holdfast.Heap("book", portable=True, **places) as heap:
+        holder, root = Node.create(heap, "holder"), Node.create(heap, "root")
+        holder.next = root
+        offset = root.offset
+        root.view.release()
+        with heap.transaction():
+            del heap["root"]
+            # Its memory is given to others when the transaction commits.
+            with pytest.raises(holdfast.HeapError, match="leads to no object"):
+                Node.at(heap, offset)
+            with pytest.raises(holdfast.HeapError, match="leads to no object"):
+                _ = holder.next
 
 
 def test_references_stay_out_of_heaps_with_pointers(places: Places) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import holdfast
 import pytest
-from conftest import Start, call_under_way, program
+from conftest import HeldFunction, Start, call_under_way, program, wait_until_no_pool_starts
 
 
 @contextmanager
@@ -99,16 +101,10 @@ def test_an_interrupt_reaches_who_waits_for_a_stream(trial: holdfast.Applet) -> 
 # Guarantee: applets/interruptible
 # Guarantee: programs/python-cancel
 def test_an_interrupt_reaches_who_closes_a_stream(start: Start) -> None:
-    reached, go_on = threading.Event(), threading.Event()
-
-    def wait(data: bytes) -> bytes:
-        reached.set()
-        assert go_on.wait(60)
-        return data
-
+    wait = HeldFunction()
     applet = start(functions={"wait": wait})
     stream = applet.stream("ask_host", b"wait\0done")
-    assert reached.wait(20)
+    assert wait.reached.wait(20)
     try:
         with interrupted():
             stream.close()
@@ -116,7 +112,7 @@ def test_an_interrupt_reaches_who_closes_a_stream(start: Start) -> None:
             applet.close()
         assert not applet.closed
     finally:
-        go_on.set()
+        wait.go_on.set()
     # Who closes it again waits for the end.
     stream.close()
     if not applet.alive:
@@ -131,6 +127,57 @@ def test_an_interrupt_reaches_who_waits_for_a_start(kind: str, places: dict[str,
     # Nothing of it is left.
     with holdfast.Applet(program("trial", kind), heap="mine", **places) as applet:
         assert applet.call("echo", b"it goes on") == b"it goes on"
+
+
+# Guarantee: applets/interruptible
+def test_an_interrupt_reaches_who_makes_a_pool(kind: str, places: dict[str, Any]) -> None:
+    grant = holdfast.HeapGrant("mine", compartment="worker-{}")
+    with interrupted(after=1):
+        holdfast.Pool(program("trial", kind), args=["--spin"], heap=grant, **places)
+    # The compartment is free.
+    grant = holdfast.HeapGrant("mine", compartment="worker-1")
+    with holdfast.Applet(program("trial", kind), heap=grant, **places) as applet:
+        assert applet.call("echo", b"it goes on") == b"it goes on"
+
+
+# Guarantee: applets/interruptible
+def test_an_interrupt_reaches_who_waits_for_a_pool(places: dict[str, Any], tmp_path: Path) -> None:
+    path, spinner = tmp_path / "applet", tmp_path / "spinner"
+    shutil.copy(program("trial", "native"), path)
+    # The pool's thread, which hears no signals, tries for as long as this.
+    with holdfast.Pool(path, size=1, start_timeout=8.0, **places) as pool:
+        # What starts from here on never serves.
+        spinner.write_text('(module (func (export "_start") (loop $on (br $on))))')
+        spinner.replace(path)
+        applet = pool.take()
+        uses: list[Callable[[], object]] = [pool.take, applet.respawn]
+        for use in uses:
+            with interrupted(after=1):
+                use()
+        assert not applet.alive and not pool.closed
+        applet.close()
+    wait_until_no_pool_starts()
+
+
+# Guarantee: applets/interruptible
+def test_an_interrupt_reaches_who_closes_a_pool(places: dict[str, Any], tmp_path: Path) -> None:
+    path, spinner = tmp_path / "applet", tmp_path / "spinner"
+    shutil.copy(program("trial", "native"), path)
+    pool = holdfast.Pool(path, size=1, start_timeout=4.0, **places)
+    # What starts from here on never serves, and the end of the pool waits a second for that.
+    spinner.write_text('(module (func (export "_start") (loop $on (br $on))))')
+    spinner.replace(path)
+    applet = pool.take()
+    time.sleep(0.3)
+    began = time.monotonic()
+    with interrupted(after=0.2):
+        pool.close()
+    assert time.monotonic() - began < 0.9
+    # It goes on to end, which closing it again waits for.
+    assert pool.closed
+    pool.close()
+    applet.close()
+    wait_until_no_pool_starts()
 
 
 # Guarantee: applets/interruptible

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -11,13 +13,13 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import holdfast
 import pytest
-from conftest import Start, call_under_way, number, program
+from conftest import Start, call_under_way, children, number, program
 
 
 # Guarantee: programs/python-threads
@@ -131,13 +133,6 @@ def threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def children() -> set[str]:
-    me, found = os.getpid(), set()
-    for task in os.listdir(f"/proc/{me}/task"):
-        found.update(Path(f"/proc/{me}/task/{task}/children").read_text().split())
-    return found
-
-
 # Guarantee: programs/python-leaks
 def test_nothing_is_left_of_applets(kind: str, places: dict[str, Any]) -> None:
     def cycle() -> None:
@@ -217,6 +212,32 @@ def test_an_applet_that_its_own_function_refers_to_ends(kind: str, places: dict[
         assert again.call("echo", b"on") == b"on"
 
 
+# Guarantee: programs/python-leaks
+@pytest.mark.parametrize("is_over", [True, False])
+def test_an_applet_ends_whose_stream_its_function_keeps(kind: str, places: dict[str, Any], is_over: bool) -> None:
+    class Host:
+        def __init__(self) -> None:
+            functions = {"double": self.double}
+            self.applet = holdfast.Applet(program("trial", kind), heap="mine", functions=functions, **places)
+            self.stream = self.applet.stream("parts", number(3))
+
+        def double(self, data: bytes) -> bytes:
+            return data * 2
+
+    host = Host()
+    if is_over:
+        assert len(list(host.stream)) == 4
+    else:
+        next(host.stream)
+    gone = weakref.ref(host.applet)
+    del host
+    gc.collect()
+    assert gone() is None
+    # Its heap is free.
+    with holdfast.Applet(program("trial", kind), heap="mine", **places) as again:
+        assert again.call("echo", b"on") == b"on"
+
+
 def run_forked(work: Any) -> int:
     """Runs `work` in a forked child; 0 when it returned."""
     with warnings.catch_warnings():
@@ -269,6 +290,72 @@ def test_a_forked_child_changes_nothing(trial: holdfast.Applet, places: dict[str
     assert bytes(memoryview(buffer)) == b"0123456789abcdef"
     assert bytes(heap["state"]) == b"12345678"
     heap.close()
+
+
+# Guarantee: programs/python-forks
+def test_a_forked_child_awaits_no_applet_of_its_parent(kind: str, places: dict[str, Any]) -> None:
+    applet = asyncio.run(holdfast.AsyncApplet.start(program("trial", kind), **places))
+
+    async def use(work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        with pytest.raises(holdfast.Forked, match="fork"):
+            await asyncio.wait_for(work(), 20)
+
+    def child() -> None:
+        uses: list[Callable[[], Coroutine[Any, Any, object]]] = [lambda: applet.call("echo"), applet.metrics, applet.close]
+        for work in uses:
+            asyncio.run(use(work))
+
+    assert run_forked(child) == 0
+    assert asyncio.run(applet.call("echo", b"here")) == b"here"
+    asyncio.run(applet.close())
+
+
+async def refuses_the_child(work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    with pytest.raises(holdfast.Forked, match="fork"):
+        await asyncio.wait_for(work(), 20)
+
+
+def await_forked(work: Callable[[], Coroutine[Any, Any, object]]) -> int:
+    """Awaits `work` in a forked child, which it is to refuse; 0 when it did."""
+
+    def child() -> None:
+        # What waits for a thread of the parent ends in no other way.
+        signal.alarm(60)
+        asyncio.run(refuses_the_child(work))
+
+    return run_forked(child)
+
+
+# Guarantee: programs/python-forks
+def test_a_forked_child_awaits_no_part_for_its_parent(kind: str, places: dict[str, Any]) -> None:
+    with asyncio.Runner() as runner:
+        applet = runner.run(holdfast.AsyncApplet.start(program("trial", kind), **places))
+        parts = applet.stream("parts", number(2))
+
+        async def part() -> bytes:
+            return await anext(parts)
+
+        async def end() -> None:
+            await parts.aclose()
+            await applet.close()
+
+        assert runner.run(part()) == number(0)
+        assert await_forked(part) == 0
+        assert runner.run(part()) == number(1)
+        runner.run(end())
+
+
+# Guarantee: programs/python-forks
+def test_a_forked_child_awaits_no_start_after_one_that_failed(places: dict[str, Any], tmp_path: Path) -> None:
+    applet = holdfast.AsyncApplet(tmp_path / "nowhere", **places)
+
+    async def start() -> None:
+        await applet.__aenter__()
+
+    with pytest.raises(holdfast.AppletNotFound):
+        asyncio.run(start())
+    assert await_forked(start) == 0
+    asyncio.run(applet.close())
 
 
 def test_a_child_may_have_applets_of_its_own(kind: str, places: dict[str, Any]) -> None:

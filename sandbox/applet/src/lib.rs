@@ -93,8 +93,9 @@ pub use plan::Outcome;
 pub use pool::{Pool, Pooled};
 pub use stream::{Chunk, Stream};
 
+pub use holdfast_identity::{AppletFile, AppletKey, Identity, OwnershipError, key_for};
 pub use holdfast_jail::{End, Jail, JailError, KillReason, Layers, LimitHit, Violation, Weakness};
-pub use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName};
+pub use holdfast_region::{Consistency, NameSpace, OwnerKey, Places, Region, RegionName};
 pub use holdfast_wasm::{
     CompileIn, CompilerCommand, DirGrant, Frame, GrantError, GrantedHeap, HeapRequest,
     HeapRequestError, Heaps, HeapsError, HostCall, HostFunction, HostFunctionError,

@@ -122,6 +122,24 @@ impl Pool {
     pub fn ready(&self) -> usize {
         if self.shared.is_ours() { self.shared.lock().ready.len() } else { 0 }
     }
+
+    /// Ends the applets that are ready, and has no more started in the background, also while other
+    /// threads use the pool. Those that were taken serve on, and end when they are dropped; one that
+    /// is taken from here on is started then. Closing twice does nothing, nor does closing a forked
+    /// copy.
+    pub fn close(&self) {
+        if !self.shared.is_ours() {
+            return;
+        }
+        let ready = {
+            let mut inner = self.shared.lock();
+            inner.is_closed = true;
+            std::mem::take(&mut inner.ready)
+        };
+        self.shared.changed.notify_all();
+        // They may take a while to end.
+        drop(ready);
+    }
 }
 
 impl PoolShared {
@@ -183,13 +201,7 @@ impl Drop for Pool {
             std::mem::forget(self.filler.take());
             return;
         }
-        let ready = {
-            let mut inner = self.shared.lock();
-            inner.is_closed = true;
-            std::mem::take(&mut inner.ready)
-        };
-        self.shared.changed.notify_all();
-        drop(ready);
+        self.close();
         let is_starting = |inner: &mut PoolState| inner.is_starting;
         let waited =
             self.shared.changed.wait_timeout_while(self.shared.lock(), START_PATIENCE, is_starting);

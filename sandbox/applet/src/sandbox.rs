@@ -15,7 +15,8 @@ use holdfast_wasm::Heaps;
 
 use crate::buffer::SharedBuffer;
 use crate::control::Control;
-use crate::error::{AppletError, CallError, Failure};
+use crate::error::{AppletError, CallError, Failure, HeapAfterFailure, refused};
+use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
 
 /// Why nothing more comes, or not now.
@@ -141,7 +142,14 @@ pub(crate) trait Sandbox: Send {
 /// What could not be started, and its heaps, rolled back and still open.
 pub(crate) type NotStarted = (Box<AppletError>, Heaps);
 
-/// Closes the heaps of what could not be started.
+/// What was refused before anything of it was started.
+pub(crate) fn not_started(failure: Failure, kind: SandboxKind, mut heaps: Heaps) -> NotStarted {
+    let mut error = refused(failure, kind, Heaps::none());
+    error.heaps = HeapAfterFailure::open(&mut heaps);
+    (error, heaps)
+}
+
+/// Closes the heaps of what could not be started, of each of which the error has an account.
 pub(crate) fn let_go((mut error, heaps): NotStarted) -> Box<AppletError> {
     for (after, heap) in error.heaps.iter_mut().zip(heaps) {
         after.close = Some(heap.region.close());

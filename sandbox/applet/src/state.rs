@@ -15,7 +15,7 @@ use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
 use crate::native::Native;
 use crate::plan::Plan;
-use crate::sandbox::{Ended, NotStarted, Sandbox};
+use crate::sandbox::{Ended, NotStarted, Sandbox, not_started};
 use crate::session::{Session, SessionEnded, Step};
 use crate::wasm::Wasm;
 
@@ -33,7 +33,7 @@ impl State {
     pub(crate) fn begin(plan: &Plan, heaps: Heaps) -> Result<(State, Arc<Control>), NotStarted> {
         if plan.start_wanted.as_ref().is_some_and(|is_wanted| !is_wanted()) {
             let kind = SandboxKind::of(&plan.path).unwrap_or(SandboxKind::Wasm);
-            return Err((refused(Failure::StartGivenUp, kind, Heaps::none()), heaps));
+            return Err(not_started(Failure::StartGivenUp, kind, heaps));
         }
         let sandbox = start(plan, heaps)?;
         let begun = Session::begin(sandbox, &plan.limits, plan.start_wanted.as_deref()).map_err(
@@ -154,9 +154,6 @@ fn start(plan: &Plan, heaps: Heaps) -> Result<Box<dyn Sandbox>, NotStarted> {
         Ok(SandboxKind::Wasm) => {
             Wasm::start(plan, heaps).map(|wasm| Box::new(wasm) as Box<dyn Sandbox>)
         }
-        Err(source) => {
-            let error = refused(cannot_read(&plan.path, source), SandboxKind::Wasm, Heaps::none());
-            Err((error, heaps))
-        }
+        Err(source) => Err(not_started(cannot_read(&plan.path, source), SandboxKind::Wasm, heaps)),
     }
 }

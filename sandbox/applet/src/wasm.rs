@@ -22,7 +22,7 @@ use crate::heap_places;
 use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
-use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished};
+use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished, not_started};
 
 /// A WebAssembly instance that serves in this process.
 pub(crate) struct Wasm {
@@ -49,9 +49,7 @@ impl Wasm {
         });
         let (program, options, memory) = match ready {
             Ok(ready) => ready,
-            Err(failure) => {
-                return Err((refused(failure, SandboxKind::Wasm, Heaps::none()), heaps));
-            }
+            Err(failure) => return Err(not_started(failure, SandboxKind::Wasm, heaps)),
         };
         let is_atomic = heaps.iter().any(|heap| heap.region.consistency() == Consistency::Atomic);
         heap_places::note(&mut heaps);

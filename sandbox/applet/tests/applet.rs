@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_applet::{
-    AppletError, Command, Failure, FailureKind, Grants, JailError, Outcome, Recovery, Stdio,
-    recover,
+    AppletError, Command, Failure, FailureKind, Grants, JailError, Limits, Outcome, Recovery,
+    Stdio, recover,
 };
 use holdfast_heap::{Fixed, Heap, OpenOptions, Opened};
 use holdfast_identity::AppletFile;
@@ -199,4 +199,28 @@ fn files_that_cannot_be_run_are_told_apart() {
         matches!(error.failure, Failure::Jail(JailError::NotNative { .. }))
             && error.heaps.is_empty()
     );
+}
+
+/// What is refused before it starts leaves its heap as closing leaves it.
+#[test]
+fn start_that_is_refused_closes_its_heap() {
+    let scratch = Scratch::new();
+    let missing = || Command::new("/nowhere/x.wasm", Grants::none().heap(scratch.region()));
+    let unwanted = || scratch.applet("", scratch.region()).start_while(|| false);
+    let limited = || {
+        let mut limits = Limits::default();
+        limits.cpu_time = Some(Duration::from_secs(1));
+        scratch.applet("", scratch.region()).limits(limits)
+    };
+    let cases: [(&dyn Fn() -> Command, FailureKind); 3] = [
+        (&missing, FailureKind::NotFound),
+        (&unwanted, FailureKind::Cancelled),
+        (&limited, FailureKind::CannotLoad),
+    ];
+    for (command, kind) in cases {
+        let Err(error) = command().spawn() else { panic!("it serves") };
+        assert_eq!(error.kind(), kind);
+        assert!(error.heaps[0].close.as_ref().unwrap().is_ok());
+        assert_eq!(scratch.region().opened(), holdfast_region::Opened::Warm);
+    }
 }

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from ._errors import CallError, Closed, HostFunctionError
+from ._errors import CallError, Closed, Forked, HostFunctionError
 from ._holdfast import Applet, Buffer, Stream
 from ._types import HostFunction
 
@@ -66,6 +66,8 @@ class AsyncApplet:
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[Any] | None = None
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="holdfast")
+        #: The process that has the thread, once there is one.
+        self._process: int | None = None
 
     @classmethod
     async def start(cls, path: str | os.PathLike[str], **options: Unpack[AppletOptions]) -> Self:
@@ -175,8 +177,18 @@ class AsyncApplet:
             raise Closed("the applet is not started, or closed; use `async with`, or await AsyncApplet.start(...)")
         return self._applet
 
+    def _refuse_fork(self) -> None:
+        """Refuses in a forked child, in which the thread is not that would do the work."""
+        if self._process not in (None, os.getpid()):
+            raise Forked(
+                f"this applet belongs to process {self._process}, from which process {os.getpid()} was forked; start it after the"
+                ' fork, or start children with the method "spawn"'
+            )
+
     async def _run(self, work: Callable[P, R], /, *arguments: P.args, **named: P.kwargs) -> R:
         """Runs what blocks on the applet's thread; the caller has the turn."""
+        self._refuse_fork()
+        self._process = os.getpid()
         future = self._executor.submit(work, *arguments, **named)
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
@@ -243,6 +255,8 @@ class _Turn:
 
     async def __aenter__(self) -> None:
         applet = self._applet
+        # Here, too: in a child, a turn that a task of the parent had never ends.
+        applet._refuse_fork()
         if applet in _WAITING.get():
             raise CallError("the applet waits for this host function; call it when that has returned")
         for _ in range(_ROUNDS_TO_CLOSE):

@@ -123,7 +123,7 @@ class _Value(_Kind):
     def _set(self, owner: Portable, offset: int, value: Any) -> None:
         try:
             self.packed.pack_into(owner.view, offset, value)
-        except struct.error as error:
+        except (struct.error, OverflowError) as error:
             raise ValueError(f"{value!r} is no {self.name}: {error}") from None
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ What it must not do: anything that `holdfast.Document` cannot. Each name here fo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 from . import _document, _nodes
 from ._nodes import TEXT, Text, joined
@@ -33,6 +33,17 @@ class ElementText(str):
             return joined((text for _, text in native.texts(element._id, [])), separator, strip)
         own = [number for number, kind in native.children(element._id) if kind == TEXT]
         return joined((native.data(number) or "" for number in own), separator, strip)
+
+    def __copy__(self) -> Self:
+        # It never changes.
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any], /) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        # A copy for another process is a text.
+        return str, (str.__str__(self),)
 
 
 class Element(_nodes.Element):
