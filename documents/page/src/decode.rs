@@ -10,14 +10,19 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 const PRESCAN_BYTES: usize = 1024;
 
 /// The encoding of a page: what its first bytes say, or else its server, or else the page. Nothing
-/// said is UTF-8.
-pub(crate) fn encoding_of(bytes: &[u8], content_type: Option<&str>) -> &'static Encoding {
+/// said is UTF-8. To XML a `<meta>` says nothing.
+pub(crate) fn encoding_of(
+    bytes: &[u8],
+    content_type: Option<&str>,
+    is_xhtml: bool,
+) -> &'static Encoding {
     if let Some((encoding, _)) = Encoding::for_bom(bytes) {
         return encoding;
     }
     let said = said_encoding(content_type);
     let first = &bytes[..bytes.len().min(PRESCAN_BYTES)];
-    said.or_else(|| declared(first)).or_else(|| declared_as_xml(first)).unwrap_or(UTF_8)
+    let of_meta = || if is_xhtml { None } else { declared(first) };
+    said.or_else(of_meta).or_else(|| declared_as_xml(first)).unwrap_or(UTF_8)
 }
 
 /// The page in UTF-8.
@@ -238,7 +243,7 @@ mod tests {
     #[test]
     fn a_second_byte_order_mark_is_a_character() {
         let text_of = |bytes: &[u8], said: Option<&str>| {
-            let source = decoded(bytes, encoding_of(bytes, said)).into_owned();
+            let source = decoded(bytes, encoding_of(bytes, said, false)).into_owned();
             let page = holdfast_dom::LoosePage::parse(&source[..], &Default::default()).unwrap();
             page.open().unwrap().root().text().unwrap()
         };
@@ -265,7 +270,7 @@ mod tests {
     /// Guarantee: pages/encodings
     #[test]
     fn encoding_follows_bom_then_server_then_page() {
-        let of = |bytes: &[u8], said: Option<&str>| encoding_of(bytes, said).name();
+        let of = |bytes: &[u8], said: Option<&str>| encoding_of(bytes, said, false).name();
         assert_eq!(of(b"<p>", None), "UTF-8");
         assert_eq!(of(b"\xff\xfea\0", Some("text/html; charset=koi8-r")), "UTF-16LE");
         assert_eq!(
@@ -292,6 +297,13 @@ mod tests {
             "<?xml encoding='koi8-r'?><meta charset=shift_jis>",
         ] {
             assert_eq!(of(declared.as_bytes(), None), "Shift_JIS", "{declared}");
+        }
+        for (xhtml, name) in [
+            ("<?xml encoding='shift_jis'?><meta charset='koi8-r'/>", "Shift_JIS"),
+            ("<?xml version='1.0'?><meta charset='koi8-r'/>", "UTF-8"),
+            ("<meta charset='koi8-r'/>", "UTF-8"),
+        ] {
+            assert_eq!(encoding_of(xhtml.as_bytes(), None, true).name(), name, "{xhtml}");
         }
         for nothing in [
             " <?xml version='1.0' encoding='koi8-r'?>",
@@ -325,7 +337,7 @@ mod tests {
         let late = format!("{:1024}<meta charset=koi8-r>", "");
         assert_eq!(of(late.as_bytes(), None), "UTF-8", "only the first bytes are looked at");
         assert_eq!(
-            &*decoded(b"\xd0\xd2", encoding_of(b"", Some("x; charset=koi8-r"))),
+            &*decoded(b"\xd0\xd2", encoding_of(b"", Some("x; charset=koi8-r"), false)),
             "пр".as_bytes()
         );
         assert_eq!(&*decoded(b"\xff\xfea\0", UTF_16LE), b"a");

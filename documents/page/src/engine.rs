@@ -35,6 +35,7 @@ use crate::resource::{Reach, Resource};
 use crate::sheets;
 use crate::sources::Sources;
 use crate::spans::Spans;
+use crate::srcset;
 use crate::steps::{self, DeferredResult, ResultSender};
 use crate::svg;
 use crate::tree;
@@ -156,9 +157,10 @@ pub(crate) fn make(
     let mut pictures = svg::pictures(&document);
     loader.note_pictures(&mut pictures);
     let spans = Spans::of(&document);
+    let images = srcset::choose(&document, &mut engine, view);
     let mut pairs = {
         let mut tree = engine.mutate();
-        tree::build(&document, root, &without, &pictures, &spans, &mut tree)?
+        tree::build(&document, root, &without, &pictures, &spans, &images, &mut tree)?
     };
 
     let mut paragraphs = Paragraphs::new(bounds, pairs.len());
@@ -179,10 +181,13 @@ pub(crate) fn make(
     loader.deliver();
     engine.handle_messages();
     alts::show(&mut engine, &document, &mut pairs);
+    let pixel_sizes = srcset::set_natural_sizes(&mut engine, &pairs, &images);
     paragraphs.resolve(&mut engine, loader.requests());
     if dots::are_too_many(&mut engine, &pairs) {
         paragraphs.resolve(&mut engine, loader.requests());
     }
+    // Nothing is laid out from here on.
+    pixel_sizes.put_back(&mut engine);
     let laid_out = Instant::now();
 
     let content = content_size(&engine, view);

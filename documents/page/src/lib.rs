@@ -14,9 +14,10 @@
 //! - `entry`: a stored view with its checksums. `about`: the description in it. `list`: the display
 //!   list, bytes without pointers. `answers`: stored answers of servers.
 //! - `cache`: the heap of views. `evict`: what is removed when it is full.
+//! - `xhtml`: pages in XHTML, for the parser of HTML.
 //! - `sources`: which servers are asked during one opening. `loader`: what the engine reads by it.
 //! - `tree`, `engine`, `record`, `steps`: the layout engine. `fonts`, `faces`, `families`: its
-//!   fonts.
+//!   fonts. `srcset`: which of its images an element shows.
 //! - `places`: the layout of a page, as boxes, links and text ([`PageLayout`]).
 //! - `picture`, `snapshot`: from the engine to a stored view, and from that to pixels.
 //! - `open`, `keeping`: opening and storing. `showing`, `viewer`: the browser.
@@ -76,11 +77,13 @@ mod showing;
 mod snapshot;
 mod sources;
 mod spans;
+mod srcset;
 mod steps;
 mod svg;
 mod tree;
 mod view;
 mod viewer;
+mod xhtml;
 
 pub use address::Address;
 pub use cache::{Cache, CacheStats, ViewRow};

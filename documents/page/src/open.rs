@@ -7,6 +7,7 @@
 
 mod document;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -33,6 +34,7 @@ use crate::resource::{Reach, is_of_network};
 use crate::snapshot::Snapshot;
 use crate::sources::{CachePolicy, Sources};
 use crate::view::View;
+use crate::xhtml;
 
 pub(crate) use document::open_document;
 
@@ -550,7 +552,10 @@ impl<'a> OpenSession<'a> {
             *page = self.of_server()?;
         }
         let bytes = page.bytes.as_ref().ok_or_else(|| self.failed(FetchError::NotFound))?;
-        let source = decoded(bytes, page.encoding);
+        let mut source = decoded(bytes, page.encoding);
+        if page.is_xhtml {
+            source = Cow::Owned(xhtml::as_html(&source));
+        }
         let limits = ParseLimits {
             source_bytes: self.limits.source_bytes.max(source.len() as u64),
             nodes: self.limits.nodes,

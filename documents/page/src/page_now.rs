@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 use crate::decode::encoding_of;
 use crate::fetch::{self, Fetch, FetchAnswer, FetchError, FetchRequest, Purpose, Url};
 use crate::sources::Sources;
+use crate::xhtml;
 
 /// Bytes of a file that are summed up at a time; the processor's caches hold them. Where a page says
 /// its encoding is in the first of them.
@@ -18,9 +19,11 @@ const PIECE_BYTES: u64 = 256 << 10;
 
 /// A page as it is now.
 pub(crate) struct PageSource {
-    /// The sum of its bytes, and of the name of their encoding unless that is UTF-8.
+    /// The sum of its bytes, and of how they are read unless that is as HTML in UTF-8.
     pub(crate) source: u128,
     pub(crate) encoding: &'static Encoding,
+    /// Whether they are read as XHTML.
+    pub(crate) is_xhtml: bool,
     /// None, if a server says that they are those that were kept.
     pub(crate) bytes: Option<Arc<Vec<u8>>>,
     /// Where it was found at last.
@@ -38,11 +41,14 @@ impl PageSource {
             FetchRequest { url, bytes_max, purpose: Purpose::Page, known: None, anew: false };
         match fetch::ask(from, &wanted)? {
             FetchAnswer::Bytes(fetched) => {
-                let encoding = encoding_of(&fetched.bytes, fetched.headers.get("content-type"));
-                let source = source_of(xxh3_128(&fetched.bytes), encoding);
+                let said = fetched.headers.get("content-type");
+                let is_xhtml = xhtml::is_said(&fetched.url, said);
+                let encoding = encoding_of(&fetched.bytes, said, is_xhtml);
+                let source = source_of(xxh3_128(&fetched.bytes), encoding, is_xhtml);
                 Ok(PageSource {
                     source,
                     encoding,
+                    is_xhtml,
                     bytes: Some(Arc::new(fetched.bytes)),
                     found: fetched.url,
                 })
@@ -60,20 +66,21 @@ impl PageSource {
             return None;
         }
         let path = url.to_file_path().ok()?;
+        let is_xhtml = xhtml::is_said(url, None);
         let mut file = open_regular(File::options().read(true), &path).ok()?;
         let (mut sum, mut encoding, mut bytes) = (Xxh3::new(), None, 0);
         let mut piece = Vec::with_capacity(PIECE_BYTES as usize);
         loop {
             piece.clear();
             let read = file.by_ref().take(PIECE_BYTES).read_to_end(&mut piece).ok()?;
-            encoding = encoding.or_else(|| Some(encoding_of(&piece, None)));
+            encoding = encoding.or_else(|| Some(encoding_of(&piece, None, is_xhtml)));
             sum.update(&piece);
             bytes += read as u64;
             if bytes > bytes_max {
                 return None;
             }
             if (read as u64) < PIECE_BYTES {
-                return Some(source_of(sum.digest128(), encoding.unwrap_or(UTF_8)));
+                return Some(source_of(sum.digest128(), encoding.unwrap_or(UTF_8), is_xhtml));
             }
         }
     }
@@ -84,30 +91,36 @@ impl PageSource {
         let there = sources.there(url).ok_or_else(none)?;
         let said = there.said.filter(|said| !said.is_missing());
         let Some(said) = said else { return Err(there.error.unwrap_or_else(none)) };
+        let kind = said.headers.get("content-type");
+        let is_xhtml = xhtml::is_said(&said.url, kind);
         let encoding = match &there.bytes {
             Some(bytes) => {
-                let encoding = encoding_of(bytes, said.headers.get("content-type"));
+                let encoding = encoding_of(bytes, kind, is_xhtml);
                 sources.note_encoding(url, encoding.name());
                 encoding
             }
             None => Encoding::for_label(said.encoding.as_bytes()).unwrap_or(UTF_8),
         };
         Ok(PageSource {
-            source: source_of(said.hash, encoding),
+            source: source_of(said.hash, encoding, is_xhtml),
             encoding,
+            is_xhtml,
             bytes: there.bytes,
             found: said.url,
         })
     }
 }
 
-/// Of bytes in another encoding another document is made.
-fn source_of(hash: u128, encoding: &'static Encoding) -> u128 {
-    if encoding == UTF_8 {
+/// Of bytes in another encoding, or in XHTML, another document is made.
+fn source_of(hash: u128, encoding: &'static Encoding, is_xhtml: bool) -> u128 {
+    if encoding == UTF_8 && !is_xhtml {
         return hash;
     }
     let mut bytes = hash.to_le_bytes().to_vec();
     bytes.extend_from_slice(encoding.name().as_bytes());
+    if is_xhtml {
+        bytes.extend_from_slice(b" XHTML");
+    }
     xxh3_128(&bytes)
 }
 
@@ -143,6 +156,14 @@ mod tests {
             let read = PageSource::of_file(&url, 1 << 20, &Files).unwrap();
             assert_eq!(PageSource::sum_of_file(&url, 1 << 20), Some(read.source), "{number}");
             assert_eq!(read.encoding == UTF_8, start != latin);
+            assert!(!read.is_xhtml);
+            // The same bytes by another name are another document.
+            let other = path.with_extension("xhtml");
+            std::fs::copy(&path, &other).unwrap();
+            let other = Url::from_file_path(&other).unwrap();
+            let in_xml = PageSource::of_file(&other, 1 << 20, &Files).unwrap();
+            assert_eq!(PageSource::sum_of_file(&other, 1 << 20), Some(in_xml.source), "{number}");
+            assert!(in_xml.is_xhtml && in_xml.source != read.source && in_xml.encoding == UTF_8);
             if let Some(too_short) = (text.len() as u64).checked_sub(1) {
                 assert_eq!(PageSource::sum_of_file(&url, too_short), None);
             }

@@ -105,7 +105,7 @@ fn may_import(css: &str) -> bool {
 }
 
 /// Whether what is shown is one of these media.
-fn applies(media: Option<&str>, engine: &mut BaseDocument) -> bool {
+pub(crate) fn applies(media: Option<&str>, engine: &mut BaseDocument) -> bool {
     let media = media.unwrap_or_default().trim_ascii();
     if media.is_empty() {
         return true;

@@ -6,9 +6,11 @@
 //! - What a picture comes to is bounded before it is made: elements, with all that refer to them
 //!   counted each time; text, with its entities; pixels of images within it.
 //! - No recursion on the depth of a picture.
+//! - Style sheets are read by the engine's own parser: what they refer to is what the engine finds.
 //! - What the engine leaves out of a picture is said.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Read;
 
@@ -16,6 +18,7 @@ use data_url::DataUrl;
 use encoding_rs::{Encoding, WINDOWS_1252};
 use holdfast_dom::{Document, Namespace, Node, NodeKind};
 use roxmltree::ParsingOptions;
+use simplecss::{AttributeOperator, PseudoClass, StyleSheet};
 
 use crate::families;
 use crate::resource::pixel_count;
@@ -28,7 +31,19 @@ const DEPTH_MAX: u32 = 1_000;
 /// counting as one more.
 const COST_MAX: u64 = 500_000;
 const COST_BYTES: usize = 256;
+/// Bytes of a name that is referred to.
+const ID_BYTES_MAX: usize = 1_024;
 const TOO_MANY: &str = "it has more elements than are taken";
+const TOO_OFTEN: &str =
+    "it comes to more elements than are taken, since they are used again and again";
+/// Rules of style sheets that are looked at, once for each element that they may be of, and what
+/// they refer to. What is there of that costs more than [`COST_MAX`] before.
+const RULE_LOOKS_MAX: usize = 16 * COST_MAX as usize;
+/// What the engine's parser of style sheets may come to: it walks from the start to where it is for
+/// each declaration, copies those of a rule for each of its selectors, and recurses on comments.
+const SHEET_WALKS_MAX: usize = 4_000_000_000;
+const SHEET_COPIES_MAX: usize = 32 << 20;
+const SHEET_COMMENTS_MAX: usize = 1_000;
 /// Bytes that entities of a document type may come to.
 const ENTITY_BYTES_MAX: usize = 64 << 20;
 /// References that one entity can come to, as the XML parser counts them.
@@ -54,7 +69,8 @@ impl SvgSummary {
     pub(crate) fn without_patterns<'v>(&self, value: &'v str) -> Cow<'v, str> {
         let mut fixed: Option<String> = None;
         for (range, id) in references(value) {
-            if self.patterns.contains(id) {
+            // Nothing is replaced across markup.
+            if self.patterns.contains(id) && !id.contains(['<', '>', '&']) {
                 let text = fixed.get_or_insert_with(|| value.to_owned());
                 // As long as before, so that places in the source stay what they are.
                 let none = format!("{:1$}", "none", range.len());
@@ -118,21 +134,55 @@ struct Element<'a> {
     name: &'a str,
     parent: Option<usize>,
     /// Names without prefixes.
-    attributes: Vec<(&'a str, &'a str)>,
+    attributes: Vec<(&'a str, Cow<'a, str>)>,
     /// Of a style sheet.
-    text: String,
+    texts: Vec<String>,
 }
 
 impl Element<'_> {
-    fn attribute(&self, name: &str) -> Option<&str> {
-        self.attributes.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    /// All of a name: which of several in other namespaces counts is the engine's.
+    fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.attributes.iter().filter(move |(known, _)| *known == name).map(|(_, value)| &**value)
     }
 }
 
 /// Looks at the picture that an element of a page is; its descendants of other namespaces do not
 /// count.
 fn vet_inline(root: Node<'_>) -> Result<SvgSummary, &'static str> {
-    let mut elements: Vec<Element<'_>> = Vec::new();
+    let (elements, foreign) = elements_of(root, None)?;
+    let mut vetted = vet(&elements)?;
+    if !vetted.patterns.is_empty() {
+        // What is replaced may be a class, a name, or part of a selector.
+        vet(&elements_of(root, Some(&vetted))?.0)?;
+    }
+    if foreign {
+        vetted.lacks.insert("HTML within it");
+    }
+    Ok(vetted)
+}
+
+/// A value as the engine reads it.
+fn as_read<'v>(value: &'v str, without: Option<&SvgSummary>) -> Cow<'v, str> {
+    let text = without.map_or(Cow::Borrowed(value), |vetted| vetted.without_patterns(value));
+    let text = match text {
+        Cow::Borrowed(text) => xml_text(text),
+        Cow::Owned(text) => Cow::Owned(xml_text(&text).into_owned()),
+    };
+    // To XML they are white space of one kind.
+    if text.contains(['\t', '\n', '\r']) {
+        Cow::Owned(text.replace(['\t', '\n', '\r'], " "))
+    } else {
+        text
+    }
+}
+
+/// The elements of a picture within a page, and whether there are others in it; with what was found
+/// in it, as they are without its patterns.
+fn elements_of<'d>(
+    root: Node<'d>,
+    without: Option<&SvgSummary>,
+) -> Result<(Vec<Element<'d>>, bool), &'static str> {
+    let mut elements: Vec<Element<'d>> = Vec::new();
     let mut numbers: HashMap<u32, usize> = HashMap::new();
     let mut foreign = false;
     for node in std::iter::once(root).chain(root.descendants()) {
@@ -150,23 +200,23 @@ fn vet_inline(root: Node<'_>) -> Result<SvgSummary, &'static str> {
                 elements.push(Element {
                     name: local(node.name().unwrap_or_default()),
                     parent,
-                    attributes: node.attributes().map(|one| (local(one.name), one.value)).collect(),
-                    text: String::new(),
+                    attributes: node
+                        .attributes()
+                        .map(|one| (local(one.name), as_read(one.value, without)))
+                        .collect(),
+                    texts: Vec::new(),
                 });
             }
             NodeKind::Text => {
                 if let Some(parent) = parent.filter(|parent| elements[*parent].name == "style") {
-                    elements[parent].text.push_str(node.data().unwrap_or_default());
+                    let text = as_read(node.data().unwrap_or_default(), without);
+                    elements[parent].texts.push(text.into_owned());
                 }
             }
             _ => {}
         }
     }
-    let mut vetted = vet(&elements)?;
-    if foreign {
-        vetted.lacks.insert("HTML within it");
-    }
-    Ok(vetted)
+    Ok((elements, foreign))
 }
 
 /// Whether the engine takes an element for a picture.
@@ -236,34 +286,14 @@ pub(crate) fn vet_file(
     };
     let text = in_utf_8(bytes);
     check_entities(&text)?;
-    let options = ParsingOptions {
-        allow_dtd: true,
-        nodes_limit: ELEMENTS_MAX as u32 * 4,
-        ..ParsingOptions::default()
-    };
-    let document = match roxmltree::Document::parse_with_options(&text, options) {
+    let document = match roxmltree::Document::parse_with_options(&text, options()) {
         Ok(document) => document,
         Err(roxmltree::Error::NodesLimitReached) => return Err(TOO_MANY),
         // What was packed would be unpacked once more.
         Err(_) if is_packed(given) => return Err("it is no SVG that can be read"),
         Err(_) => return Ok(None),
     };
-    let mut numbers = HashMap::new();
-    let mut elements: Vec<Element<'_>> = Vec::new();
-    for node in document.descendants().filter(roxmltree::Node::is_element) {
-        let parent = node.parent().and_then(|parent| numbers.get(&parent.id()).copied());
-        numbers.insert(node.id(), elements.len());
-        let name = node.tag_name().name();
-        let is_style = name == "style";
-        let texts = node.children().filter_map(|child| child.text().filter(|_| is_style));
-        elements.push(Element {
-            name,
-            parent,
-            attributes: node.attributes().map(|one| (one.name(), one.value())).collect(),
-            text: texts.collect(),
-        });
-    }
-    let vetted = vet(&elements)?;
+    let vetted = vet(&elements_of_file(&document))?;
     // What is in an entity has its place there, and is changed there.
     let mut edits: BTreeMap<usize, (usize, String)> = BTreeMap::new();
     let family = if vetted.has_text { families::usual() } else { None };
@@ -286,13 +316,56 @@ pub(crate) fn vet_file(
         let end = name + length.unwrap_or(0);
         edits.insert(end, (end, format!(" font-family=\"{family}\"")));
     }
-    drop(elements);
-    let mut changed = text.clone().into_owned();
-    for (start, (end, other)) in edits.into_iter().rev() {
-        changed.replace_range(start..end, &other);
+    let mut changed = String::with_capacity(text.len());
+    let mut copied = 0;
+    for (start, (end, other)) in edits {
+        // One within another there is not.
+        changed.push_str(text.get(copied..start).ok_or("it is no SVG that can be read")?);
+        changed.push_str(&other);
+        copied = end;
     }
+    changed.push_str(&text[copied..]);
     drop(document);
-    Ok(Some((vetted.without_patterns(&changed).into_owned().into_bytes(), vetted)))
+    let without = match vetted.without_patterns(&changed) {
+        Cow::Owned(without) => without,
+        Cow::Borrowed(_) => return Ok(Some((changed.into_bytes(), vetted))),
+    };
+    // What was replaced may have been a class, a name, or part of a selector.
+    let document = roxmltree::Document::parse_with_options(&without, options())
+        .map_err(|_| "it is no SVG that can be read")?;
+    vet(&elements_of_file(&document))?;
+    drop(document);
+    Ok(Some((without.into_bytes(), vetted)))
+}
+
+fn options<'i>() -> ParsingOptions<'i> {
+    ParsingOptions {
+        allow_dtd: true,
+        nodes_limit: ELEMENTS_MAX as u32 * 4,
+        ..ParsingOptions::default()
+    }
+}
+
+fn elements_of_file<'d>(document: &'d roxmltree::Document<'_>) -> Vec<Element<'d>> {
+    let mut numbers = HashMap::new();
+    let mut elements: Vec<Element<'d>> = Vec::new();
+    for node in document.descendants().filter(roxmltree::Node::is_element) {
+        let parent = node.parent().and_then(|parent| numbers.get(&parent.id()).copied());
+        numbers.insert(node.id(), elements.len());
+        let name = node.tag_name().name();
+        let is_style = name == "style";
+        let texts = node.children().filter_map(|child| child.text().filter(|_| is_style));
+        elements.push(Element {
+            name,
+            parent,
+            attributes: node
+                .attributes()
+                .map(|one| (one.name(), Cow::Borrowed(one.value())))
+                .collect(),
+            texts: texts.map(str::to_owned).collect(),
+        });
+    }
+    elements
 }
 
 /// The letters of a file: by its first bytes, or else as it says, or else of Western Europe, if
@@ -329,44 +402,113 @@ fn check_entities(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Where a text refers to something by its name: `url(#name)`, with or without quotes.
+/// Where a text refers to something by its name: `url(#name)`, with or without quotes. What ends a
+/// name is what ends it to the engine; to it no name has quotes.
 fn references(text: &str) -> Vec<(std::ops::Range<usize>, &str)> {
     let mut found = Vec::new();
     let mut from = 0;
     while let Some(at) = text[from..].find("url(") {
         let start = from + at;
         from = start + 4;
-        let Some(end) = text[from..].find(')') else { break };
-        let inner = text[from..from + end].trim().trim_matches(['"', '\'']);
-        if let Some(id) = inner.strip_prefix('#') {
-            found.push((start..from + end + 1, id));
+        let written = text[from..].trim_start();
+        let quote = written.chars().next().filter(|first| matches!(first, '"' | '\''));
+        let inner = quote.map_or(written, |_| written[1..].trim_start());
+        let Some(name) = inner.strip_prefix('#') else { continue };
+        let end = match quote {
+            Some(quote) => name.find(quote),
+            None => {
+                name.bytes().take(ID_BYTES_MAX + 1).position(|byte| matches!(byte, b' ' | b')'))
+            }
+        };
+        let Some(end) = end else { continue };
+        let (id, behind) = name.split_at(end);
+        let behind = behind[usize::from(quote.is_some())..].trim_start();
+        let id = if quote.is_some() { id.trim_end() } else { id };
+        if let (Some(rest), false) = (behind.strip_prefix(')'), id.contains(['"', '\''])) {
+            found.push((start..text.len() - rest.len(), id));
         }
-        from += end;
     }
     found
 }
 
-/// Rules of the picture's style sheets that refer to something: which elements they may be of, and
+/// A rule of the picture's style sheets that refers to something: which elements it may be of, and
 /// to what.
 struct Rule<'a> {
-    words: HashSet<&'a str>,
-    is_of_all: bool,
+    /// Their name, class or id; none, if it may be of any.
+    word: Option<String>,
     ids: Vec<&'a str>,
 }
 
-fn rules_of(sheet: &str) -> Vec<Rule<'_>> {
+/// Reads a style sheet as the engine does, by the same parser. `walks` is what that came to.
+fn rules_of<'s>(sheet: &'s str, walks: &mut usize) -> Result<Vec<Rule<'s>>, &'static str> {
+    let count = |sign: u8| sheet.bytes().filter(|byte| *byte == sign).count();
+    let (commas, declarations) = (count(b','), count(b':'));
+    let stops = commas + declarations + count(b'{') + count(b'@');
+    *walks = walks.saturating_add(stops.saturating_mul(sheet.len()));
+    if *walks > SHEET_WALKS_MAX
+        || commas.saturating_mul(declarations) > SHEET_COPIES_MAX
+        || sheet.matches("/*").count() > SHEET_COMMENTS_MAX
+    {
+        return Err("its style sheets have more rules than are taken");
+    }
+    if !sheet.contains("url(") {
+        return Ok(Vec::new());
+    }
     let mut rules = Vec::new();
-    for piece in sheet.split('}') {
-        let Some((selector, body)) = piece.rsplit_once('{') else { continue };
-        let ids: Vec<&str> = references(body).into_iter().map(|(_, id)| id).collect();
+    for rule in StyleSheet::parse(sheet).rules {
+        let mut ids = Vec::new();
+        for declaration in &rule.declarations {
+            ids.extend(references(declaration.value).into_iter().map(|(_, id)| id));
+        }
         if !ids.is_empty() {
-            let is_part = |c: char| !(c.is_alphanumeric() || matches!(c, '-' | '_'));
-            let words: HashSet<&str> =
-                selector.split(is_part).filter(|word| !word.is_empty()).collect();
-            rules.push(Rule { words, is_of_all: selector.contains(['*', '[', ':', '\\']), ids });
+            let subject = Subject::default();
+            // What it says is not asked for, but what it asks.
+            let _ = rule.selector.matches(&&subject);
+            let word = subject.word.take().filter(|word| !word.is_empty());
+            rules.push(Rule { word, ids });
         }
     }
-    rules
+    Ok(rules)
+}
+
+/// An element that is asked whether a selector is of it, and notes the first name, class or id that
+/// it would need.
+#[derive(Default)]
+struct Subject {
+    word: RefCell<Option<String>>,
+}
+
+impl Subject {
+    fn needs(&self, word: &str) -> bool {
+        *self.word.borrow_mut() = Some(word.to_owned());
+        false
+    }
+}
+
+impl simplecss::Element for &Subject {
+    fn parent_element(&self) -> Option<Self> {
+        None
+    }
+
+    fn prev_sibling_element(&self) -> Option<Self> {
+        None
+    }
+
+    fn has_local_name(&self, name: &str) -> bool {
+        self.needs(name)
+    }
+
+    fn attribute_matches(&self, local_name: &str, operator: AttributeOperator<'_>) -> bool {
+        match (local_name, operator) {
+            ("class", AttributeOperator::Contains(word))
+            | ("id", AttributeOperator::Matches(word)) => self.needs(word),
+            _ => true,
+        }
+    }
+
+    fn pseudo_class_matches(&self, _: PseudoClass<'_>) -> bool {
+        true
+    }
 }
 
 /// What the engine does not know, and what it is called.
@@ -388,8 +530,15 @@ fn vet(elements: &[Element<'_>]) -> Result<SvgSummary, &'static str> {
     }
     let mut vetted = SvgSummary::default();
     let mut depths: Vec<u32> = Vec::with_capacity(elements.len());
-    let mut by_id: HashMap<&str, usize> = HashMap::new();
-    let rules: Vec<Rule<'_>> = elements.iter().flat_map(|one| rules_of(&one.text)).collect();
+    let mut by_id: HashMap<&str, Vec<usize>> = HashMap::new();
+    // The engine reads the first text of a style sheet, which may be all of them joined by then.
+    let joined: Vec<String> =
+        elements.iter().filter(|one| one.texts.len() > 1).map(|one| one.texts.concat()).collect();
+    let mut rules: Vec<Rule<'_>> = Vec::new();
+    let mut walks = 0;
+    for text in elements.iter().flat_map(|one| &one.texts).chain(&joined) {
+        rules.extend(rules_of(text, &mut walks)?);
+    }
     for (number, element) in elements.iter().enumerate() {
         let depth = element.parent.map_or(0, |parent| depths[parent] + 1);
         if depth > DEPTH_MAX {
@@ -398,8 +547,12 @@ fn vet(elements: &[Element<'_>]) -> Result<SvgSummary, &'static str> {
         depths.push(depth);
         vetted.lacks.extend(lack_of(element.name));
         vetted.has_text |= element.name == "text";
-        if let Some(id) = element.attribute("id") {
-            by_id.entry(id).or_insert(number);
+        for id in element.values("id") {
+            if id.len() > ID_BYTES_MAX {
+                return Err("a name in it is longer than is taken");
+            }
+            // Of several the engine takes the first or the last, by who refers to them.
+            by_id.entry(id).or_default().push(number);
             if element.name == "pattern" {
                 vetted.patterns.insert(id.to_owned());
             }
@@ -413,6 +566,16 @@ fn vet(elements: &[Element<'_>]) -> Result<SvgSummary, &'static str> {
             }
         }
     }
+    // By the words of their selectors, but for those that may be of any element.
+    let mut by_word: HashMap<&str, Vec<usize>> = HashMap::new();
+    let mut of_all: Vec<usize> = Vec::new();
+    for (number, rule) in rules.iter().enumerate() {
+        match &rule.word {
+            Some(word) => by_word.entry(word).or_default().push(number),
+            None => of_all.push(number),
+        }
+    }
+    let mut looks = 0;
     let mut graph: Vec<Vec<(usize, u64)>> = vec![Vec::new(); elements.len()];
     for (number, element) in elements.iter().enumerate() {
         if let Some(parent) = element.parent {
@@ -421,26 +584,41 @@ fn vet(elements: &[Element<'_>]) -> Result<SvgSummary, &'static str> {
         let mut targets: Vec<&str> = Vec::new();
         for (name, value) in &element.attributes {
             if *name == "href" && element.name != "a" {
-                targets.extend(value.trim().strip_prefix('#'));
+                let name = value.trim_start().strip_prefix('#');
+                targets.extend(name.and_then(|name| name.split(' ').next()));
             }
             targets.extend(references(value).into_iter().map(|(_, id)| id));
         }
-        let classes = element.attribute("class").unwrap_or_default();
-        for rule in &rules {
-            let is_its = rule.is_of_all
-                || rule.words.contains(element.name)
-                || element.attribute("id").is_some_and(|id| rule.words.contains(id))
-                || classes.split_ascii_whitespace().any(|class| rule.words.contains(class));
-            if is_its {
-                targets.extend(&rule.ids);
+        let words: HashSet<&str> = std::iter::once(element.name)
+            .chain(element.values("id"))
+            .chain(element.values("class").flat_map(str::split_ascii_whitespace))
+            .chain(element.values("class").flat_map(|value| value.split(' ')))
+            .collect();
+        let mut its = of_all.clone();
+        for found in words.into_iter().filter_map(|word| by_word.get(word)) {
+            looks += found.len();
+            if looks > RULE_LOOKS_MAX {
+                return Err(TOO_OFTEN);
             }
+            its.extend(found);
+        }
+        its.sort_unstable();
+        its.dedup();
+        for rule in its {
+            looks += 1 + rules[rule].ids.len();
+            if looks > RULE_LOOKS_MAX {
+                return Err(TOO_OFTEN);
+            }
+            targets.extend(&rules[rule].ids);
         }
         // A mark is painted at each point of a line.
-        let points = element
-            .attribute("d")
-            .or(element.attribute("points"))
-            .map_or(1, |text| text.len() as u64 / 2);
-        for target in targets.into_iter().filter_map(|id| by_id.get(id).copied()) {
+        let lines = element.values("d").chain(element.values("points"));
+        let points = lines.map(|text| text.len() as u64 / 2).max().unwrap_or(1);
+        for target in targets.into_iter().filter_map(|id| by_id.get(id)).flatten().copied() {
+            looks += 1;
+            if looks > RULE_LOOKS_MAX {
+                return Err(TOO_OFTEN);
+            }
             let times = if elements[target].name == "marker" { points.max(1) } else { 1 };
             graph[number].push((target, times));
         }
@@ -451,9 +629,7 @@ fn vet(elements: &[Element<'_>]) -> Result<SvgSummary, &'static str> {
     };
     match cost(&graph, |number| own(&elements[number])) {
         Some(cost) if cost <= COST_MAX => Ok(vetted),
-        Some(_) => {
-            Err("it comes to more elements than are taken, since they are used again and again")
-        }
+        Some(_) => Err(TOO_OFTEN),
         None => Err("a part of it refers to itself"),
     }
 }
@@ -561,6 +737,13 @@ mod tests {
         for bomb in [doubling(40, &uses), doubling(40, &patterns), doubling(40, &styled)] {
             assert_eq!(vetted(&bomb).map(|_| ()), too_much);
         }
+        // Also where there is nothing that they refer to, rules are looked at for each element.
+        let rules = |count: usize| {
+            let rules = "g { fill: url(#x) } .c { fill: url(#x) }".repeat(count);
+            format!("<style>{rules}</style>{}", "<g/><path class='d'/>".repeat(count))
+        };
+        assert!(vetted(&rules(100)).is_ok());
+        assert_eq!(vetted(&rules(3_000)).map(|_| ()), too_much);
         let points = "1 2 ".repeat(20_000);
         let marks = format!(
             "<marker id='m'>{}</marker><path d='{points}' marker-mid='url(#m)'/>",
@@ -572,6 +755,86 @@ mod tests {
             Err("a part of it refers to itself")
         );
         assert!(vetted(&format!("{}{}", "<g>".repeat(1_100), "</g>".repeat(1_100))).is_err());
+    }
+
+    /// What the engine finds is counted, however it is written.
+    ///
+    /// Guarantee: pages/svg-bounds
+    #[test]
+    fn references_are_counted_in_every_spelling() {
+        // `L` is a level and `N` the next one, which each level has twice.
+        let bomb = |written: &str| -> String {
+            let level = |level: usize| {
+                written.replace('L', &level.to_string()).replace('N', &(level + 1).to_string())
+            };
+            (0..40).map(level).collect()
+        };
+        let mask = |id: &str, attribute: &str, sheet: &str| {
+            let part = format!("<g class='cL \u{2605}L' {attribute}/>");
+            format!("<style>{sheet}</style><mask {id}>{part}{part}</mask>")
+        };
+        let foreign = "xmlns:z='urn:z' z:id='o' id='gL'";
+        for (id, attribute, sheet) in [
+            ("id='gL'", "mask='url(#gN)'", ""),
+            ("id='gL'", "mask=\"url('#gN ')\"", ""),
+            ("id='gL'", "mask=\"url( ' #gN' )\"", ""),
+            ("id='a)gL'", "mask=\"url('#a)gN')\"", ""),
+            ("id='gL'", "style='/*url(#*/mask:url(#gN)'", ""),
+            (foreign, "mask='url(#gN)'", ""),
+            ("id='gL'", "", ".cL{/*}*/mask:url(#gN)}"),
+            ("id='gL'", "", ".cL{mask:url(#gN);x:\"{\"}"),
+            ("id='gL'", "", ".cL/}.d{mask:url(#gN)}"),
+            ("id='gL'", "", "a,.cL{mask:url(#gN);b{c:d}}"),
+            ("id='gL'", "", ".\u{2605}L{mask:url(#gN)}"),
+        ] {
+            let written = mask(id, attribute, sheet);
+            assert_eq!(vetted(&bomb(&written)).map(|_| ()), Err(TOO_OFTEN), "{written}");
+        }
+        // To `url()` the last one of a name counts, to `href` the first one.
+        let plain = mask("id='gL'", "mask='url(#gN)'", "");
+        let twice = [bomb("<g id='gL'/>"), bomb(&plain)];
+        assert_eq!(vetted(&twice.concat()).map(|_| ()), Err(TOO_OFTEN));
+        // What is written in the place of a pattern is a class as well.
+        let written = mask("id='gL'", "", ".none{mask:url(#gN)}");
+        let replaced = written.replace("class='", "class='url(#p) ");
+        assert!(vetted(&bomb(&replaced)).is_ok());
+        let pattern = "<pattern id='p'/>".to_owned();
+        assert!(vetted(&(pattern + &bomb(&replaced))).is_err());
+        let long = "a".repeat(ID_BYTES_MAX + 1);
+        assert!(vetted(&format!("<g id='{long}'/>")).is_err());
+    }
+
+    /// A style sheet is not read where that takes long.
+    ///
+    /// Guarantee: pages/svg-bounds
+    #[test]
+    fn style_sheets_are_bounded_before_they_are_read() {
+        let many = format!("{} {{{}fill:url(#a)}}", "a,".repeat(10_000), "b:c;".repeat(10_000));
+        assert!(rules_of(&many, &mut 0).is_err());
+        let long = "a{fill:url(#a)}".repeat(20_000);
+        assert!(rules_of(&long, &mut 0).is_err());
+        assert!(rules_of(&format!("a{}{{}}", "/**/".repeat(2_000)), &mut 0).is_err());
+        let rules = rules_of("a, .b > #c, [d='e'] { fill: url(#f) } g { h: i }", &mut 0).unwrap();
+        let found: Vec<_> =
+            rules.iter().map(|rule| (rule.word.as_deref(), &rule.ids[..])).collect();
+        assert_eq!(found.len(), 3);
+        for word in [Some("a"), Some("c"), None] {
+            assert!(found.contains(&(word, &["f"][..])), "{found:?}");
+        }
+    }
+
+    /// Nothing but references is replaced: no quotation mark, and no markup.
+    ///
+    /// Guarantee: pages/svg-bounds
+    #[test]
+    fn replaced_patterns_uncover_no_markup() {
+        for body in [
+            "<pattern id='p&lt;!--'/><pattern id='--&gt;'/><text>url(#p<!--)<image href='/a.png'/>url(#-->)</text>",
+            "<pattern id='p\" b='/><g a=\"url(#p\" b=')' c='\" href=\"x\" '/>",
+        ] {
+            let (text, _) = vetted(body).unwrap();
+            assert!(text.contains(body), "{text}");
+        }
     }
 
     /// Guarantee: pages/svg-bounds

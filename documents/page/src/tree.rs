@@ -15,13 +15,15 @@ use crate::forms::{self, FieldContent};
 use crate::hints;
 use crate::sheets;
 use crate::spans::Spans;
+use crate::srcset::{ImageSource, ImageSources};
 use crate::svg::{Pictures, SvgSummary, is_plain, leads_out, xml_text};
 
 /// A node of the document, and what it is in the engine.
 pub(crate) type Pair = (u32, NodeId);
 
 /// Builds the tree below the engine's root. Of the elements in `without` the engine takes no style
-/// sheet; of the pictures it gets what [`svg`](crate::svg) lets through.
+/// sheet; of the pictures it gets what [`svg`](crate::svg) lets through; what an `img` shows is as
+/// `images` has it.
 ///
 /// # Errors
 /// [`DomError::Damaged`] when the document is not what it was.
@@ -31,6 +33,7 @@ pub(crate) fn build(
     without: &HashSet<u32>,
     pictures: &Pictures,
     spans: &Spans,
+    images: &ImageSources<'_>,
     tree: &mut DocumentMutator<'_>,
 ) -> Result<Vec<Pair>, DomError> {
     let base = tree.doc.base_url().clone();
@@ -64,6 +67,9 @@ pub(crate) fn build(
                     (None, None) => (None, false),
                 };
                 let mut attributes = attributes_of(node, is_without, within, spans, &base);
+                if let Some(source) = images.get(&node.id()) {
+                    set_source(&mut attributes, source, &base);
+                }
                 if let (Some(vetted), true) = (within, is_outermost)
                     && let (Some(family), None) = (&vetted.family, node.attribute("font-family"))
                 {
@@ -149,6 +155,23 @@ fn plain_attribute(name: &str, value: &str) -> Attribute {
     Attribute {
         name: QualName::new(None, Url::default(), LocalName::from(name)),
         value: value.to_owned(),
+    }
+}
+
+/// Has the engine load the image that was chosen, which knows `src` alone.
+fn set_source(attributes: &mut Vec<Attribute>, source: &ImageSource<'_>, base: &Address) {
+    let [width, height] = source.dimensions;
+    let has_dimensions = width.is_some() || height.is_some();
+    attributes.retain(|attribute| match &*attribute.name.local {
+        "src" => false,
+        "width" | "height" => !has_dimensions,
+        _ => true,
+    });
+    // The engine panics at what is no address.
+    let address = if base.join(source.address).is_ok() { source.address } else { "" };
+    attributes.push(plain_attribute("src", address));
+    for (name, value) in [("width", width), ("height", height)] {
+        attributes.extend(value.map(|value| plain_attribute(name, value)));
     }
 }
 

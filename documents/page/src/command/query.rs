@@ -1,7 +1,7 @@
 //! `holdfast page query` and `keep`: documents parsed once, and searched where they lie. No layout.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Cursor, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ use holdfast_sys::counted::counted;
 use serde::Serialize;
 
 use crate::command::args::{KeepArgs, MatchForm, QueryArgs};
-use crate::{Address, Cache};
+use crate::fetch::Url;
+use crate::{Address, Cache, xhtml};
 
 /// Where `holdfast page open` and `import` keep pages.
 const PAGE_CACHE: &str = "page-cache";
@@ -261,7 +262,21 @@ fn source(path: &Path) -> Result<Box<dyn Read>, Failure> {
         let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { OTHER };
         Failure::new(code, format!("cannot read {}: {error}", path.display()))
     };
-    Ok(Box::new(File::open(path).map_err(failed)?))
+    let file = File::open(path).map_err(failed)?;
+    let url = std::path::absolute(path).ok().and_then(|path| Url::from_file_path(path).ok());
+    if !url.is_some_and(|url| xhtml::is_said(&url, None)) {
+        return Ok(Box::new(file));
+    }
+    let mut bytes = Vec::new();
+    let bytes_max = ParseOptions::default().limits.source_bytes;
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(Box::new(Cursor::new(for_parser(bytes, bytes_max))))
+}
+
+/// A page in XHTML for the parser of HTML, which refuses what is more than `bytes_max` and is to see
+/// all of that: written as HTML it may be less.
+fn for_parser(bytes: Vec<u8>, bytes_max: u64) -> Vec<u8> {
+    if bytes.len() as u64 > bytes_max { bytes } else { xhtml::as_html(&bytes) }
 }
 
 fn of_dom(error: DomError) -> Failure {
@@ -290,5 +305,45 @@ fn of_heap(error: OpenHeapError) -> Failure {
     match error {
         OpenHeapError::Region(error) => error.into(),
         error => Failure::new(BAD_FILE, error),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    /// Which files are XHTML is decided as it is where they are opened, whatever bytes are in their
+    /// names.
+    ///
+    /// Guarantee: pages/xhtml
+    #[test]
+    fn file_with_another_name_is_xhtml_too() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, html) in [
+            (&b"\xE9.xhtml"[..], "<!DOCTYPE html><p></p>"),
+            (b"\xE9.XHT", "<!DOCTYPE html><p></p>"),
+            (b"\xE9.html", "<p/>"),
+        ] {
+            let path = folder.path().join(OsStr::from_bytes(name));
+            std::fs::write(&path, "<p/>").unwrap();
+            let mut read = String::new();
+            source(&path).unwrap().read_to_string(&mut read).unwrap();
+            assert_eq!(read, html);
+        }
+    }
+
+    /// A page that is too long is refused by its length, and not read in part.
+    ///
+    /// Guarantee: pages/xhtml
+    #[test]
+    fn too_long_xhtml_stays_as_it_is() {
+        let page = b"<?xml version='1.0'?><p/>".to_vec();
+        let bytes = page.len() as u64;
+        assert_eq!(for_parser(page.clone(), bytes), b"<!DOCTYPE html><p></p>");
+        assert_eq!(for_parser(page.clone(), bytes - 1), page);
     }
 }

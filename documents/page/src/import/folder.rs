@@ -96,7 +96,7 @@ fn is_page(path: &Path) -> io::Result<bool> {
     match path.extension() {
         Some(extension) => {
             let extension = extension.to_ascii_lowercase();
-            Ok(["html", "htm", "xhtml"]
+            Ok(["html", "htm", "xhtml", "xht"]
                 .iter()
                 .any(|known| extension.as_encoded_bytes() == known.as_bytes()))
         }
@@ -141,9 +141,16 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        for name in
-            ["b.html", "a/z.HTM", "a/y.xhtml", "a.html", "style.css", ".git/c.html", "a/.d.html"]
-        {
+        for name in [
+            "b.html",
+            "a/z.HTM",
+            "a/y.xhtml",
+            "a.html",
+            "x.xht",
+            "style.css",
+            ".git/c.html",
+            "a/.d.html",
+        ] {
             write(name, "text");
         }
         write("c/start", " \n<!DOCTYPE html><p>text");
@@ -165,7 +172,8 @@ mod tests {
                 .map(|path| path.strip_prefix(&real).unwrap().to_str().unwrap().to_owned())
                 .collect()
         };
-        let expected = ["a/inside.html", "a/y.xhtml", "a/z.HTM", "a.html", "b.html", "c/start"];
+        let expected =
+            ["a/inside.html", "a/y.xhtml", "a/z.HTM", "a.html", "b.html", "c/start", "x.xht"];
         assert_eq!(names(&walked), expected);
         assert_eq!((walked.hidden, walked.outside, walked.failed), (2, 2, 2), "{walked:?}");
         let all = walk(&root, true, &go).unwrap().unwrap();

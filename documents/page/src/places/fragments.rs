@@ -146,6 +146,7 @@ mod tests {
             &HashSet::new(),
             &Default::default(),
             &Default::default(),
+            &Default::default(),
             &mut engine.mutate(),
         )
         .unwrap();

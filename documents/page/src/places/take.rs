@@ -3,7 +3,7 @@
 //!
 //! What it must not do: recurse on the depth of the page.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use blitz_dom::node::TextBrush;
 use blitz_dom::{BaseDocument, Node, NodeId};
@@ -19,6 +19,9 @@ use crate::paragraphs::ParagraphParts;
 use crate::tree::Pair;
 use crate::view::View;
 
+/// Bytes of the addresses of all links: each line of a link has its address once more.
+const HREF_BYTES_MAX: usize = 64 << 20;
+
 /// Takes it all. The engine is not scrolled.
 pub(crate) fn take(
     engine: &BaseDocument,
@@ -31,6 +34,7 @@ pub(crate) fn take(
         engine,
         parts,
         scale: view.scale_factor_f64(),
+        of_root: painted_by_root(engine),
         known: HashMap::new(),
         fragments: Fragments::default(),
     };
@@ -56,6 +60,7 @@ struct LayoutCollector<'a> {
     engine: &'a BaseDocument,
     parts: &'a ParagraphParts,
     scale: f64,
+    of_root: HashSet<NodeId>,
     known: HashMap<NodeId, BoxPlacement>,
     fragments: Fragments,
 }
@@ -66,7 +71,6 @@ impl LayoutCollector<'_> {
         let mut chain = Vec::new();
         let mut placed = BoxPlacement { transform: Affine::IDENTITY, fixed: false, gone: false };
         let mut next = Some(id);
-        let root = self.engine.try_root_element();
         while let Some(node) = next.and_then(|id| self.engine.get_node(id)) {
             if let Some(known) = self.known.get(&node.id) {
                 placed = *known;
@@ -82,7 +86,7 @@ impl LayoutCollector<'_> {
             let at = node.final_layout().location;
             let offset = (f64::from(at.x) - scrolled.0, f64::from(at.y) - scrolled.1);
             let is_fixed =
-                node.taffy_position() == taffy::Position::Fixed && is_child_of(node.id, root);
+                node.taffy_position() == taffy::Position::Fixed && self.of_root.contains(&node.id);
             let is_clear =
                 node.primary_styles().is_some_and(|style| style.get_effects().opacity == 0.0);
             placed = BoxPlacement {
@@ -126,6 +130,7 @@ impl LayoutCollector<'_> {
         pairs: &[Pair],
     ) -> (Vec<Link>, Vec<NodeBox>) {
         let (mut links, mut boxes) = (Vec::new(), Vec::new());
+        let mut room = HREF_BYTES_MAX;
         for (number, made) in pairs {
             let (mut rects, fixed) = self.rects(*made);
             if let Some(continued) = self.parts.continued.get(made) {
@@ -138,9 +143,11 @@ impl LayoutCollector<'_> {
             let node = document.node(*number).filter(|node| node.kind() == NodeKind::Element);
             let link = node.filter(|node| matches!(node.name(), Some("a" | "area")));
             if let Some(href) = link.and_then(|node| node.attribute("href")) {
-                let link =
-                    |rect: &Rect| Link { place: place_of(*rect), href: href.to_owned(), fixed };
-                links.extend(rects.iter().map(link));
+                for rect in &rects {
+                    let Some(left) = room.checked_sub(href.len()) else { break };
+                    room = left;
+                    links.push(Link { place: place_of(*rect), href: href.to_owned(), fixed });
+                }
             }
             let all = rects.into_iter().reduce(|one, other| one.union(other));
             if let Some(all) = all.filter(|all| all.width() > 0.0 || all.height() > 0.0) {
@@ -282,10 +289,12 @@ fn join(block: &mut TextBlock, next: TextBlock, has_space_before: bool, lines: u
     }));
 }
 
-/// Whether a box is painted as a child of the root: the only ones that the engine keeps in place.
+/// The boxes that are painted as children of the root: the only ones that the engine keeps in place.
 /// One with a `z-index` goes with the page.
-fn is_child_of(id: NodeId, root: Option<&Node>) -> bool {
-    root.is_some_and(|root| root.paint_children.borrow().iter().flatten().any(|child| *child == id))
+fn painted_by_root(engine: &BaseDocument) -> HashSet<NodeId> {
+    let Some(root) = engine.try_root_element() else { return HashSet::new() };
+    let children = root.paint_children.borrow();
+    children.iter().flatten().copied().collect()
 }
 
 /// The pieces of all lines, by where they are in the text.

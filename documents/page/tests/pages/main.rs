@@ -23,8 +23,10 @@ mod refusals;
 mod server;
 mod sheets;
 mod snapshots;
+mod srcset;
 mod svg;
 mod typefaces;
+mod xhtml;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

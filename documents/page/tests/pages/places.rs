@@ -210,6 +210,27 @@ fn text_that_is_not_to_be_seen_is_not_found() {
     assert_eq!(place.places(&file, view(400, 300)).find("needle", FindOptions::default()), []);
 }
 
+/// The address of a link was taken once for each of its lines, however long it was: a page of 2 MiB
+/// could come to gigabytes of it.
+///
+/// Guarantee: pages/memory
+#[test]
+fn long_address_of_many_lines_is_bounded() {
+    let place = Place::new();
+    let (href, lines) = ("x".repeat((1 << 20) - 1), "y<br>".repeat(100));
+    let body = format!("<a href='{href}'>{lines}</a><a href=b>z</a>");
+    let file = place.write("a.html", page("", &body));
+    let limits = limits();
+    let opening = OpenOptions {
+        want: PageUse::Places,
+        ..OpenOptions::new(view(300, 200), &limits, None, Arc::new(Files))
+    };
+    let places = open_with(&address(&file), &opening).unwrap().places.unwrap();
+    let long = places.links.iter().filter(|link| link.href.len() > 1).count();
+    assert!((1..=64).contains(&long), "{long}");
+    assert_eq!(places.links.last().map(|link| &*link.href), Some("b"), "a short one has room");
+}
+
 /// A cached layout gives the same answers as a fresh one, and nothing is laid out.
 ///
 /// Guarantee: pages/byte-for-byte
