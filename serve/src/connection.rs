@@ -64,12 +64,14 @@ impl Connection {
         };
         let _ = close.send(reason);
         let farewell = async {
-            let _ = writer.await;
+            let _ = (&mut writer).await;
             // Reading sends the answer to a close of the page. What it sends itself until it hears
             // of ours would reset the connection.
             while stream.next().await.is_some_and(|message| message.is_ok()) {}
         };
         let _ = timeout(FAREWELL, farewell).await;
+        // Applets wait for the writer to take what they send, and a page may never read it.
+        writer.abort();
     }
 
     /// Takes messages; ends in order when the page does.

@@ -1,6 +1,6 @@
 //! What outlives a page, an applet and a server, and what must not.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -176,6 +176,29 @@ fn server_ends_in_order() {
         let heap = names.summary(&"tally".parse().unwrap()).unwrap();
         assert_eq!((heap.holder, heap.base.is_some()), (None, true));
     }
+}
+
+/// A page that never reads delays the end of the server by a moment only, and its heaps are closed.
+///
+/// Guarantee: serve/end
+#[test]
+fn page_that_never_reads_does_not_delay_the_end() {
+    let (home, program) = (Home::new(), applet("trial"));
+    let served = home.serve();
+    let mut client = served.connect();
+    client.start(&program, &["tally"]).unwrap();
+    client.call("count", b"").unwrap();
+    // The page asks for more parts than fit into what is on the way to it.
+    client.begin(1, true, "flood", b"");
+    client.message(7, &[1, 1, 4000], b"");
+    assert_eq!(client.read()[0], 0x84);
+    std::thread::sleep(Duration::from_millis(500));
+    let start = Instant::now();
+    served.stop();
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    let names = holdfast_region::NameSpace::new(home.places());
+    let heap = names.summary(&"tally".parse().unwrap()).unwrap();
+    assert_eq!((heap.holder, heap.base.is_some()), (None, true));
 }
 
 /// A port of another address is refused, with the way to do it right.

@@ -1,28 +1,39 @@
 // The parts of the demo whose work is done by native applets: a video, and digests of a file.
 import { NativeApplet } from "../dist/index.js";
-import { milliseconds, shape } from "./draw.mjs";
+import { $, caption, milliseconds, onPress, shape } from "./draw.mjs";
 
-const $ = (id) => document.getElementById(id);
 const applet = (name) => new URL(`applets/${name}`, import.meta.url);
 const decoder = new TextDecoder();
+const MIB = 2 ** 20;
 /** Less than a call takes. */
-const PART_BYTES = 8 << 20;
+const PART_BYTES = 8 * MIB;
+/** As much as a call takes with its head. The decoder takes a video whole. */
+const VIDEO_BYTES_MAX = 16 * MIB - 1024;
 
-/** Runs work that no other press of its kind disturbs. */
-function guarded(output, work) {
+/** Runs work that no other press of its kind disturbs; what it returns is said of its canvas. */
+function guarded(canvas, output, work) {
   let running = Promise.resolve();
   return (...rest) => {
-    running = running.then(() => work(...rest)).catch((error) => {
-      $(output).textContent = error.message;
-      $(output).classList.add("failed");
-    });
+    running = running.then(async () => {
+      $(output).classList.remove("failed");
+      caption($(canvas), $(output), await work(...rest));
+    }).catch((error) => fail(canvas, output, error));
     return running;
   };
 }
 
-const play = guarded("video-figures", async (bytes) => {
-  $("video-figures").classList.remove("failed");
+function fail(canvas, output, error) {
+  caption($(canvas), $(output), error.message || error.name);
+  $(output).classList.add("failed");
+}
+
+const play = guarded("screen", "video-figures", async (file) => {
+  if (file.size > VIDEO_BYTES_MAX) {
+    throw new Error(`The video has ${(file.size / MIB).toFixed(1)} MiB. The decoder takes a video in one call, and a \
+call takes less than 16 MiB: choose a shorter one.`);
+  }
   $("video-figures").textContent = "the decoder starts …";
+  const bytes = new Uint8Array(await file.arrayBuffer());
   const video = await NativeApplet.open(applet("video"));
   try {
     const { width, height, frames, rate, codec } = JSON.parse(decoder.decode(await video.call("open", bytes)));
@@ -41,7 +52,7 @@ const play = guarded("video-figures", async (bytes) => {
       shown += 1;
     }
     const perSecond = shown / (performance.now() - started) * 1000;
-    $("video-figures").textContent = `${codec}, ${width} × ${height}: ${shown} of ${frames} frames, \
+    return `${codec}, ${width} × ${height}: ${shown} of ${frames} frames, \
 ${perSecond.toFixed(1)} a second of ${rate.toFixed(1)}, ${late} late.`;
   } finally {
     await video.close();
@@ -49,21 +60,34 @@ ${perSecond.toFixed(1)} a second of ${rate.toFixed(1)}, ${late} late.`;
 });
 
 /** The three ways to a digest, as functions from bytes to hexadecimal text. */
-async function ways() {
+function ways() {
   const worker = new Worker(new URL("digests.mjs", import.meta.url), { type: "module" });
-  const inWorker = (way) => (bytes) => new Promise((done, failed) => {
+  const broken = new Promise((_, failed) => {
+    // A script that does not load has no message.
+    worker.onerror = ({ message }) => failed(new Error(message || "the worker did not start"));
+  });
+  broken.catch(() => {});
+  const inWorker = (way) => (bytes) => Promise.race([broken, new Promise((done, failed) => {
     worker.onmessage = ({ data }) => data.error ? failed(new Error(data.error)) : done(data);
     worker.postMessage({ way, bytes });
-  });
+  })]);
+  let opening;
   // A longer message goes in parts, whose state is in a heap.
-  const native = await NativeApplet.open(applet("md5"), { heaps: ["digest"] });
-  const nativeDigest = async (bytes) => {
+  const nativeDigest = async (native, bytes) => {
     if (bytes.length <= PART_BYTES) return await native.call("digest", bytes);
-    const calls = [native.call("begin")];
+    const calls = [];
+    const begin = (...call) => {
+      calls.push(native.call(...call));
+      // It may fail while another one is waited for.
+      calls.at(-1).catch(() => {});
+    };
+    begin("begin");
     for (let at = 0; at < bytes.length; at += PART_BYTES) {
-      calls.push(native.call("update", bytes.subarray(at, at + PART_BYTES)));
+      begin("update", bytes.subarray(at, at + PART_BYTES));
+      // Calls that wait have copies of their parts.
+      if (calls.length % 8 === 0) await calls.at(-1);
     }
-    calls.push(native.call("finish"));
+    begin("finish");
     return (await Promise.all(calls)).at(-1);
   };
   return {
@@ -71,55 +95,85 @@ async function ways() {
       JavaScript: inWorker("javascript"),
       WebAssembly: inWorker("wasm"),
       native: async (bytes) => {
+        opening ??= NativeApplet.open(applet("md5"), { heaps: ["digest"] });
+        const native = await opening;
         const started = performance.now();
-        const digest = await nativeDigest(bytes);
+        const digest = await nativeDigest(native, bytes);
         return { ms: performance.now() - started, digest: hex(digest) };
       },
     },
     close: async () => {
       worker.terminate();
-      await native.close();
+      await opening?.then((native) => native.close(), () => {});
     },
   };
 }
 
 const hex = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
-const digest = guarded("digest-figures", async (bytes) => {
-  $("digest-figures").classList.remove("failed");
+/** How each way is named in a sentence. */
+const NAMES = { JavaScript: "in JavaScript", WebAssembly: "in WebAssembly", native: "natively" };
+
+const digest = guarded("plot", "digest-figures", async (file) => {
   $("digest-figures").textContent = "the applets start …";
-  const { list, close } = await ways();
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  const { list, close } = ways();
   try {
     const sizes = [];
     for (let size = 64; size < bytes.length; size *= 4) sizes.push(size);
     sizes.push(bytes.length);
     const curves = Object.fromEntries(Object.keys(list).map((name) => [name, []]));
+    /** Why a way goes on no more; the others do. */
+    const failures = {};
+    let digests;
     for (const size of sizes) {
-      const part = bytes.subarray(0, size);
-      const digests = new Set();
+      // Of a part, all bytes would be copied to the worker.
+      const part = size < bytes.length ? bytes.slice(0, size) : bytes;
+      digests = new Set();
       for (const [name, way] of Object.entries(list)) {
-        const times = [];
-        for (let round = 0; round < (size < 1 << 20 ? 9 : 3); round++) {
-          const { ms, digest: found } = await way(part);
-          times.push(ms);
-          digests.add(found);
+        if (name in failures) continue;
+        try {
+          const times = [];
+          for (let round = 0; round < (size < MIB ? 9 : 3); round++) {
+            const { ms, digest: found } = await way(part);
+            times.push(ms);
+            digests.add(found);
+          }
+          curves[name].push({ size, ms: times.toSorted((a, b) => a - b)[times.length >> 1] });
+        } catch (error) {
+          failures[name] = reason(error);
         }
-        curves[name].push({ size, ms: times.toSorted((a, b) => a - b)[times.length >> 1] });
       }
+      const reasons = Object.values(failures);
+      if (reasons.length === Object.keys(list).length) throw new Error(reasons.join("; "));
       if (digests.size > 1) throw new Error(`the digests of ${size} bytes differ: ${[...digests].join(", ")}`);
       $("digest-figures").textContent = `${size.toLocaleString("en")} bytes …`;
       plot(curves);
     }
-    const pays = (one, other) => curves[one].find(({ ms }, index) => ms < curves[other][index].ms)?.size;
-    const from = (size) => size === undefined ? "not for this file" : `from ${size.toLocaleString("en")} bytes on`;
-    const last = (name) => milliseconds(curves[name].at(-1).ms);
-    $("digest-figures").textContent = `The whole: ${last("JavaScript")} in JavaScript, ${last("WebAssembly")} in \
-WebAssembly, ${last("native")} natively. Against JavaScript the native applet pays ${from(pays("native", "JavaScript"))}, \
-against WebAssembly ${from(pays("native", "WebAssembly"))}.`;
+    return summary(curves, failures, [...digests][0]);
   } finally {
     await close();
   }
 });
+
+/** What the curves say, in sentences. */
+function summary(curves, failures, digest) {
+  const whole = Object.keys(curves).filter((name) => !(name in failures));
+  const times = whole.map((name) => `${milliseconds(curves[name].at(-1).ms)} ${NAMES[name]}`);
+  const sentences = [`MD5 ${digest}. The whole: ${times.join(", ")}.`];
+  for (const [name, why] of Object.entries(failures)) sentences.push(`Not ${NAMES[name]}: ${why}.`);
+  for (const other of whole.filter((name) => name !== "native" && whole.includes("native"))) {
+    const from = curves.native.find(({ ms }, index) => ms < curves[other][index].ms)?.size;
+    const pays = from === undefined ? "does not pay for this file" : `pays from ${from.toLocaleString("en")} bytes on`;
+    sentences.push(`Against ${other} the native applet ${pays}.`);
+  }
+  return sentences.join(" ");
+}
+
+function reason(error) {
+  if (error.failure === "no-server") return "that needs holdfast serve, which serves this page with ./demo web";
+  return error.message || error.name;
+}
 
 /** Time by size, both in powers. */
 function plot(curves) {
@@ -167,22 +221,23 @@ function line(context, points) {
   context.stroke();
 }
 
-$("play").addEventListener("click", async () => {
+onPress($("play"), async () => {
   const answer = await fetch(new URL("videos/sample.mpg", import.meta.url));
-  if (!answer.ok) $("video-figures").textContent = "There is no sample here; choose a video of yours.";
-  else await play(new Uint8Array(await answer.arrayBuffer()));
+  if (!answer.ok) throw new Error("There is no sample here; choose a video of yours.");
+  await play(await answer.blob());
+}, (error) => fail("screen", "video-figures", error));
+$("video-file").addEventListener("change", ({ target }) => {
+  if (target.files[0]) play(target.files[0]);
 });
-$("video-file").addEventListener("change", async ({ target }) => {
-  if (target.files[0]) await play(new Uint8Array(await target.files[0].arrayBuffer()));
-});
-$("digest").addEventListener("click", () => digest(new Uint8Array(32 << 20)));
-$("digest-file").addEventListener("change", async ({ target }) => {
-  if (target.files[0]) await digest(new Uint8Array(await target.files[0].arrayBuffer()));
+onPress($("digest"), () => digest(new Blob([new Uint8Array(32 * MIB)])),
+  (error) => fail("plot", "digest-figures", error));
+$("digest-file").addEventListener("change", ({ target }) => {
+  if (target.files[0]) digest(target.files[0]);
 });
 for (const event of ["dragover", "drop"]) {
-  $("plot").closest("section").addEventListener(event, async (dragged) => {
+  $("plot").closest("section").addEventListener(event, (dragged) => {
     dragged.preventDefault();
     const file = event === "drop" && dragged.dataTransfer.files[0];
-    if (file) await digest(new Uint8Array(await file.arrayBuffer()));
+    if (file) digest(file);
   });
 }

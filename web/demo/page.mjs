@@ -1,28 +1,63 @@
 // The interface of the demo: it asks the worker, and draws.
-import { keepStorage, storageState } from "../dist/index.js";
-import { milliseconds, number, shape } from "./draw.mjs";
+import { heapNames, keepStorage, removeHeap, storageState } from "../dist/index.js";
+import { $, caption, milliseconds, number, onPress, shape } from "./draw.mjs";
 
-const $ = (id) => document.getElementById(id);
+/** The Web Lock that each tab of the demo has, with the others. */
+const TAB = "holdfast-demo-tab";
+/** How long the locks and handles of a worker that was ended are waited for. */
+const RELEASE_MS = 3000;
+/** After so long a start says what it may wait for. */
+const SLOW_MS = 3000;
+const SLOW = "Still starting: if another tab has the heap, this one goes on when that is closed …";
 
-let worker, lastId = 0;
+/** Why the programs of this worker take no questions: its script did not load. */
+let broken;
+let worker, lastId = 0, isStarted = false;
 const waiting = new Map();
 const commits = [];
 /** When each page was stored last, by the number of the commit. */
-let stored = new Map(), used = new Uint8Array(), commitCount = 0;
+const stored = new Map();
+let commitCount = 0;
 
 function begin() {
+  broken = undefined;
+  let hasSpoken = false;
   worker = new Worker(new URL("worker.mjs", import.meta.url), { type: "module" });
-  worker.onmessage = ({ data: { id, ok, error, commit } }) => {
+  worker.onmessage = ({ data: { id, ok, error, commit, isOwner } }) => {
+    hasSpoken = true;
     if (commit) return takeCommit(commit);
-    const { done, failed } = waiting.get(id);
+    if (isOwner) return takeOver();
+    const asked = waiting.get(id);
+    // It was given up.
+    if (asked === undefined) return;
     waiting.delete(id);
-    if (error) failed(new Error(error));
-    else done(ok);
+    if (error) asked.failed(new Error(error));
+    else asked.done(ok);
   };
+  worker.onerror = ({ message }) => {
+    // A script that does not load has no message.
+    const why = message || "The programs did not start; reload the page.";
+    if (!hasSpoken) broken = why;
+    failAll(why);
+  };
+}
+
+/** Ends the programs as a crash does: without a word. */
+function end(why) {
+  worker.onmessage = worker.onerror = null;
+  worker.terminate();
+  isStarted = false;
+  failAll(why);
+}
+
+function failAll(why) {
+  waiting.forEach(({ failed }) => failed(new Error(why)));
+  waiting.clear();
 }
 
 function ask(step, rest = {}) {
   return new Promise((done, failed) => {
+    if (broken !== undefined) return failed(new Error(broken));
     const id = ++lastId;
     waiting.set(id, { done, failed });
     worker.postMessage({ id, step, ...rest });
@@ -34,28 +69,39 @@ function say(text, isFailure = false) {
   $("status").classList.toggle("failed", isFailure);
 }
 
-/** Runs what a button stands for, which cannot be pressed meanwhile. */
-function button(id, work) {
-  $(id).addEventListener("click", async () => {
-    $(id).disabled = true;
-    try {
-      await work();
-    } catch (error) {
-      say(error.message, true);
-    } finally {
-      $(id).disabled = false;
-    }
-  });
-}
+const button = (id, work) => onPress($(id), work, ({ message }) => say(message, true));
 
 async function start() {
-  const { ms, counts } = await ask("start");
-  const { usedBytes, isPersistent } = await storageState();
-  const lasting = isPersistent ? ", which the browser keeps" : "";
-  const stores = usedBytes > 0 ? ` This site stores ${number(usedBytes / 2 ** 20)} MiB${lasting}.` : "";
-  say(`The classifier is back after ${milliseconds(ms)}.${stores}`);
-  showCounts(counts);
-  await drawPages();
+  const slow = setTimeout(say, SLOW_MS, SLOW);
+  try {
+    const { ms, counts, isOwner } = await ask("start");
+    clearTimeout(slow);
+    const { usedBytes, isPersistent } = await storageState();
+    const lasting = isPersistent ? ", which the browser keeps" : "";
+    const stores = usedBytes > 0 ? ` This site stores ${number(usedBytes / 2 ** 20)} MiB${lasting}.` : "";
+    say(`${startWords(ms, counts, isOwner)}${stores}`);
+    isStarted = true;
+    showCounts(counts);
+    await drawPages();
+  } finally {
+    clearTimeout(slow);
+  }
+}
+
+function startWords(ms, counts, isOwner) {
+  if (!isOwner) return `Another tab runs the classifier, and answered this one after ${milliseconds(ms)}.`;
+  // No mails, and no words of any.
+  if (counts.trim() === "0") {
+    return `The classifier is ready after ${milliseconds(ms)}, with a new heap: what it learns is there at the next \
+visit.`;
+  }
+  return `The classifier is back after ${milliseconds(ms)}.`;
+}
+
+/** The classifier runs in this tab from now on. */
+function takeOver() {
+  if (isStarted) say("This tab runs the classifier now, with all that was stored.");
+  drawSoon();
 }
 
 function showCounts(counts) {
@@ -102,8 +148,12 @@ function drawSoon() {
 }
 
 async function drawPages() {
-  ({ used } = await ask("pages"));
+  const { used } = await ask("pages");
   const { context, width, height, colour } = shape($("pages"), 0.25);
+  if (used === undefined) {
+    caption($("pages"), $("heap-figures"), "Another tab runs the classifier: its heap is drawn there.");
+    return drawCommits();
+  }
   // Whole pages where they fit, else several in a cell.
   const size = Math.max(4, Math.floor(Math.sqrt(width * height / Math.max(1, used.length))));
   const columns = Math.floor(width / size), rows = Math.floor(height / size);
@@ -125,8 +175,8 @@ async function drawPages() {
     context.fillStyle = colours[kind];
     context.fillRect(cell % columns * size, Math.floor(cell / columns) * size, size - 1, size - 1);
   }
-  $("heap-figures").textContent = `${number(usedPages)} of ${number(used.length)} pages of 4 KiB hold something; \
-the last ten commits stored ${number(lastPages)}.`;
+  caption($("pages"), $("heap-figures"), `${number(usedPages)} of ${number(used.length)} pages of 4 KiB have a byte that is \
+not zero, also where their objects were freed; the last ten commits stored ${number(lastPages)} that had changed.`);
   drawCommits();
 }
 
@@ -143,10 +193,10 @@ function drawCommits() {
     context.fillRect(index * step, height - found, Math.max(1, step - 1), found);
   });
   const sorted = times.toSorted((one, other) => one - other);
-  $("commit-figures").textContent = times.length === 0
+  caption($("commits"), $("commit-figures"), times.length === 0
     ? "Commits of this visit will be drawn here, as bars: finding what changed, and storing it."
     : `${number(times.length)} commits: half took ${milliseconds(sorted[sorted.length >> 1])} or less, the longest \
-${milliseconds(most)}; below, finding what changed, above, storing it.`;
+${milliseconds(most)}; below, finding what changed, above, storing it.`);
 }
 
 button("check", async () => {
@@ -198,25 +248,70 @@ ${(jsonBytes / 2 ** 20).toFixed(1)} MiB of JSON. The heap is back ${ratio.toFixe
 });
 button("reload", () => location.reload());
 button("kill", async () => {
-  worker.terminate();
-  waiting.forEach(({ failed }) => failed(new Error("the program was killed")));
-  waiting.clear();
+  // The new ones would have the heaps that are being forgotten.
+  if ($("clear").getAttribute("aria-disabled") === "true") return;
+  end("The programs were killed.");
   begin();
   await start();
 });
 button("clear", async () => {
-  worker.terminate();
-  const root = await navigator.storage.getDirectory();
-  for await (const name of root.keys()) await root.removeEntry(name, { recursive: true });
-  for (const { name } of await indexedDB.databases()) indexedDB.deleteDatabase(name);
+  // It would go on with its heap, and this one would wait for it in vain.
+  if (await hasOtherTab()) throw new Error("Another tab of this demo is open: close it, and forget the heaps then.");
+  end("The heaps are forgotten.");
+  try {
+    await forget();
+  } catch (error) {
+    // What was asked meanwhile nobody answers.
+    failAll(error.message);
+    begin();
+    await start().catch(() => {});
+    throw error;
+  }
   location.reload();
 });
 button("keep", async () => {
   say(await keepStorage() ? "The browser keeps the heaps also when the disk gets full." :
     "The browser does not promise to keep them; it may ask again when you use the site more.");
 });
+
+async function hasOtherTab() {
+  const { held } = await navigator.locks.query();
+  return held.filter(({ name }) => name === TAB).length > 1;
+}
+
+/** Removes all that this site stores, of which no worker is open. */
+async function forget() {
+  for (const name of await heapNames()) await whenReleased(() => removeHeap(name));
+  // The files of the comparison, and folders of heaps that a killed tab had just begun.
+  const root = await navigator.storage.getDirectory();
+  const left = [];
+  for await (const name of root.keys()) left.push(name);
+  for (const name of left) await whenReleased(() => root.removeEntry(name, { recursive: true }));
+  for (const { name } of await indexedDB.databases()) {
+    await new Promise((done) => {
+      const request = indexedDB.deleteDatabase(name);
+      request.onsuccess = request.onerror = request.onblocked = done;
+    });
+  }
+}
+
+/** Tries again what a worker that was just ended still prevents. */
+async function whenReleased(work) {
+  const until = performance.now() + RELEASE_MS;
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      const isHeld = ["LockedError", "NoModificationAllowedError"].includes(error.name);
+      if (!isHeld || performance.now() > until) throw error;
+      await new Promise((done) => setTimeout(done, 50));
+    }
+  }
+}
+
 addEventListener("resize", drawSoon);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawSoon);
 
+navigator.locks?.request(TAB, { mode: "shared" }, () => new Promise(() => {}));
 begin();
 start().catch((error) => say(error.message, true));

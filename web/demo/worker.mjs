@@ -1,6 +1,6 @@
 // The programs of the demo, in a dedicated worker: the page sends a message for each thing that it
 // wants, and gets an answer, and reports of commits besides.
-import { Applet, PageStore, run } from "../dist/index.js";
+import { Applet, PageStore, run, SharedApplet } from "../dist/index.js";
 import { File, PreopenDirectory } from "../node_modules/@bjorn3/browser_wasi_shim/dist/index.js";
 import { keepState, mailOf, random, shim, ways } from "./race.mjs";
 
@@ -9,29 +9,39 @@ const SPELL_LIMIT = 128 * MIB, MAIL_LIMIT = 64 * MIB;
 const LISTS = ["index.noun", "index.verb", "index.adj", "index.adv", "noun.exc", "verb.exc",
   "adj.exc", "adv.exc", "american-english-huge"];
 const PAGE = 4096;
+/** How long a tab waits for another one that checks a text. */
+const WAIT_MS = 30_000;
 const decoder = new TextDecoder();
 
 const modules = {};
 const compiled = (name) => modules[name] ??=
   WebAssembly.compileStreaming(fetch(new URL(`applets/${name}.wasm`, import.meta.url)));
 
-let mail;
+/** The classifier as all tabs have it, and itself where it runs in this one. */
+let shared, own;
 async function classifier() {
-  mail ??= openMail().catch((error) => {
-    mail = undefined;
+  shared ??= SharedApplet.open("mail", openMail).catch((error) => {
+    shared = undefined;
     throw error;
   });
-  return await mail;
+  return await shared;
 }
 
 async function openMail() {
-  return await Applet.open(await compiled("mail"), {
+  const applet = await Applet.open(await compiled("mail"), {
     heap: "mail", limit: MAIL_LIMIT, wait: true, wasi: shim("mail", []),
     onCommit: ({ pages, findMs, storeMs }) => postMessage({ commit: { pages, findMs, storeMs } }) });
+  own = applet;
+  applet.ended.then(() => {
+    if (own === applet) own = undefined;
+  });
+  postMessage({ isOwner: true });
+  return applet;
 }
 
-async function hasTables() {
-  const store = await PageStore.open("spell", { size: SPELL_LIMIT });
+/** Another tab may check a text meanwhile. */
+async function hasTables(wait) {
+  const store = await PageStore.open("spell", { size: SPELL_LIMIT, wait });
   const { length } = store;
   store.close();
   return length > 0;
@@ -42,12 +52,13 @@ const steps = {
     const started = performance.now();
     const applet = await classifier();
     const counts = decoder.decode(await applet.call("count", "", { commit: false }));
-    return { ms: performance.now() - started, counts, bytes: applet.heap().length };
+    return { ms: performance.now() - started, counts, isOwner: applet.isOwner };
   },
   async check({ text }) {
     const module = await compiled("spellcheck");
+    const wait = AbortSignal.timeout(WAIT_MS);
     const started = performance.now();
-    const isCold = !await hasTables();
+    const isCold = !await hasTables(wait);
     const files = new Map();
     if (isCold) {
       for (const list of LISTS) {
@@ -60,7 +71,7 @@ const steps = {
     const [lines, notes] = [[], []];
     const args = [...(isCold ? ["--dict", "/dict"] : []), "--format", "json", "/text/text"];
     const { exitCode } = await run(module, {
-      heap: "spell", limit: SPELL_LIMIT, wasi: shim("spellcheck", lines, args, folders, notes) });
+      heap: "spell", limit: SPELL_LIMIT, wait, wasi: shim("spellcheck", lines, args, folders, notes) });
     if (exitCode > 1) throw new Error(notes.join("\n"));
     return { ms: performance.now() - started, isCold, report: lines.join("\n") };
   },
@@ -88,9 +99,11 @@ const steps = {
     const ms = performance.now() - started;
     return { ms, counts: decoder.decode(await applet.call("count")) };
   },
-  /** For each page of the heap whether it holds anything. */
+  /** For each page of the heap whether it has a byte that is not zero; nothing where another tab has it. */
   async pages() {
-    const heap = (await classifier()).heap();
+    await classifier();
+    if (own === undefined) return {};
+    const heap = own.heap();
     const words = new BigUint64Array(heap.buffer, heap.byteOffset, heap.length / 8);
     const used = new Uint8Array(heap.length / PAGE);
     for (let page = 0; page < used.length; page++) {
@@ -116,6 +129,9 @@ onmessage = async ({ data: { id, step, ...rest } }) => {
   try {
     postMessage({ id, ok: await steps[step](rest) });
   } catch (error) {
-    postMessage({ id, error: `${error.name}: ${error.message}` });
+    // The wait for another tab ended; the browser's words do not say so.
+    const words = error.name === "TimeoutError" ? "Another tab still checks a text; try again when that is done."
+      : `${error.name}: ${error.message}`;
+    postMessage({ id, error: words });
   }
 };

@@ -282,7 +282,8 @@ export class Applet {
    * the options say otherwise. The input is read when the applet takes it: leave it as it is until the
    * call has ended.
    * Rejects with a `CallError` where the function failed, an `AppletEndedError` where the applet did,
-   * and a `QuotaError` where there is no room for the commit, which the next one tries again.
+   * a `QuotaError` where there is no room for the commit, which the next one tries again, and a
+   * `StorageFailedError` where the disk failed: close the applet and open it again then.
    */
   async call(
     name: string, input: Input = "", options: CallOptions = {},
@@ -320,6 +321,19 @@ export class Applet {
     return heap.base;
   }
 
+  /**
+   * The last commit of a heap as a stream, as `exportHeap` has it of a heap that nobody has open. One
+   * that was never imported gets an address at its first export, and the limit that it was opened with.
+   * Rejects with a `RangeError` for a heap that has nothing stored, a `CorruptError` for a damaged one, and a
+   * `ReadOnlyError` for one that is open for reading and has no address yet.
+   */
+  async exportHeap(name?: string): Promise<Blob> {
+    if (this.#isClosed) throw new AppletEndedError("the applet was closed");
+    const heap = this.#instance.heaps.find(name);
+    if (heap === undefined) throw new RangeError(`the applet was granted no heap ${name}`);
+    return await heap.export();
+  }
+
   /** How many pages of its heaps differ from what is stored. */
   get changedPages(): number {
     const { all } = this.#instance.heaps;
@@ -340,8 +354,8 @@ export class Applet {
   }
 
   /**
-   * Tells the applet to return, commits, and releases its heaps; the exit code, if it returned. Rejects
-   * with what a commit throws: what was not committed is lost then.
+   * Tells the applet to return, commits, and releases its heaps, behind the exports under way; the exit
+   * code, if it returned. Rejects with what a commit throws: what was not committed is lost then.
    */
   async close(): Promise<number | undefined> {
     if (this.#isClosed) return undefined;
@@ -360,6 +374,8 @@ export class Applet {
         this.#instance.heaps.commit();
         await this.#instance.heaps.settled();
       } finally {
+        // They may give a heap its address, which then may be another tab's.
+        await Promise.all(this.#instance.heaps.all.map((heap) => heap.exported()));
         this.#instance.heaps.close();
       }
     }

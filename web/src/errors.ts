@@ -54,6 +54,15 @@ export class StorageLostError extends Error {
   override name = "StorageLostError";
 }
 
+/**
+ * The browser could not bring a commit to the disk (`cause` is what it said): whether that commit is
+ * stored is not known, those before it are. Close the heap and open it again. Of heaps in files, and of
+ * their snapshots: one that was not brought there is none.
+ */
+export class StorageFailedError extends Error {
+  override name = "StorageFailedError";
+}
+
 /** The tab that ran the applet is gone; whether the call was made is not known. */
 export class OwnerLostError extends Error {
   override name = "OwnerLostError";

@@ -78,6 +78,7 @@ const DECODER = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const HALF_PAIR = /\p{Surrogate}/u;
 /** WASI's code for a function that is not there. */
 const NOT_SUPPORTED = 52;
+const WASM_MAGIC = 0x6d73_6100; // "\0asm"
 
 let compiled: Promise<WebAssembly.Module> | undefined;
 
@@ -85,18 +86,25 @@ let compiled: Promise<WebAssembly.Module> | undefined;
 export function ownModule(): Promise<WebAssembly.Module> {
   compiled ??= (async () => {
     const response = await fetch(new URL("./heap.wasm", import.meta.url));
-    if (!response.ok) {
-      throw new UnsupportedError(`heap.wasm was not found beside the package's files \
-(${response.status}); serve it there, or pass it as the option module`);
-    }
+    const missing = (found: unknown) =>
+      new UnsupportedError(`heap.wasm was not found beside the package's files (${found}); serve it there, or \
+pass it as the option module`);
+    if (!response.ok) throw missing(response.status);
+    const kind = response.headers.get("content-type");
     // Compiled while it arrives, and kept compiled by browsers, where the server says what it is.
-    const isTold = response.headers.get("content-type")?.startsWith("application/wasm");
-    return isTold ? WebAssembly.compileStreaming(response)
-      : WebAssembly.compile(await response.arrayBuffer());
+    if (kind?.startsWith("application/wasm")) return WebAssembly.compileStreaming(response);
+    const bytes = await response.arrayBuffer();
+    // Servers of bundlers answer with a page where they have no such file.
+    if (!beginsAsModule(bytes)) throw missing(kind);
+    return WebAssembly.compile(bytes);
   })();
   // What failed for want of a network is tried again.
   compiled.catch(() => { compiled = undefined; });
   return compiled;
+}
+
+function beginsAsModule(bytes: ArrayBuffer): boolean {
+  return bytes.byteLength >= 4 && new DataView(bytes).getUint32(0, true) === WASM_MAGIC;
 }
 
 export class HeapModule {

@@ -13,6 +13,7 @@ import {
 import { openStore } from "./open-store.js";
 import { PageSums } from "./page-sums.js";
 import { type Durability, type HeapStore, PAGE_SIZE, type Phase } from "./store.js";
+import { streamOf } from "./transfer.js";
 
 const RECORD_SIZE = 32;
 const FLAG_CREATED = 1n;
@@ -30,7 +31,7 @@ export interface HeapGrant {
   readonly heap: string;
   /** Its name in the applet; the same, unless said. */
   readonly name?: string;
-  /** `read-only`: any number of tabs have it so; what an applet stores to it is not kept. */
+  /** See `access` of `OpenOptions`; what an applet stores to a heap that is only read is not kept. */
   readonly access?: "read-write" | "read-only";
   /** Bytes that it may have at most: whole pages of WebAssembly, up to `LIMIT_MAX`. */
   readonly limit?: number;
@@ -72,6 +73,8 @@ export interface HeapCommit {
 export class AppletHeap {
   /** Its name in the applet. */
   readonly name: string;
+  /** Its name in this origin. */
+  readonly storedName: string;
   readonly limit: number;
   readonly isReadOnly: boolean;
   /** Where it begins in linear memory. */
@@ -82,11 +85,14 @@ export class AppletHeap {
   /** `undefined` for one that is only read, or has not appeared. */
   #sums: PageSums | undefined;
   readonly #onCommit: ((commit: HeapCommit) => void) | undefined;
+  /** Fulfilled when the last export has ended. */
+  #exported: Promise<unknown> = Promise.resolve();
 
   constructor(
     grant: HeapGrant, store: HeapStore, limit: number, onCommit?: (commit: HeapCommit) => void,
   ) {
     this.name = grant.name ?? grant.heap;
+    this.storedName = grant.heap;
     this.isReadOnly = grant.access === "read-only";
     this.limit = limit;
     this.store = store;
@@ -117,6 +123,19 @@ export class AppletHeap {
     if (this.isReadOnly) return;
     this.store.checkpoint();
     if (this.#sums !== undefined) this.store.keepSums(this.#sums.stored);
+  }
+
+  /** What was committed last, as the stream of `exportHeap`; one export after the other. */
+  export(): Promise<Blob> {
+    const stream = this.#exported.then(() =>
+      streamOf(this.storedName, this.store, this.limit, this.isReadOnly));
+    this.#exported = stream.catch(() => {});
+    return stream;
+  }
+
+  /** Fulfilled when no export is under way, also behind one that failed. */
+  exported(): Promise<unknown> {
+    return this.#exported;
   }
 
   /** Releases it; what was not committed is lost. */

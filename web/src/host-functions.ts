@@ -25,6 +25,8 @@ export class HostFailure extends Error {
 export const PAYLOAD_BYTES_MAX = 64 << 20;
 const RECORD_BYTES = 8;
 const TIMEOUT_MS = 10_000;
+/** Timers count in 32 bits: one of more, as `Infinity` is, would go off at once. */
+const TIMEOUT_MS_MAX = 2 ** 31 - 1;
 
 interface Place { readonly at: number; readonly bytes: number }
 
@@ -44,7 +46,7 @@ export class HostFunctions {
   ) {
     this.#functions = Object.entries(functions);
     this.#memory = memory;
-    this.#timeout = timeout;
+    this.#timeout = Math.min(timeout, TIMEOUT_MS_MAX);
   }
 
   readonly imports: Record<string, (...rest: number[]) => number | Promise<number>> = {
@@ -111,9 +113,11 @@ export class HostFunctions {
   }
 
   #fail(error: unknown, to: Place, record: number): number {
-    const words = error instanceof Error ? error.message : String(error);
-    if (error instanceof HostFailure) return this.#answer(Status.ok, error.code | 0, words, to, record);
-    return this.#answer(Status.failed, 0, words, to, record);
+    const words = wordsOf(error);
+    // Anything else may throw when it is made a number, and through the applet's frames.
+    const code = error instanceof HostFailure && typeof error.code === "number" ? error.code | 0 : 0;
+    // With a code of 0 the applet would take the words for a result.
+    return this.#answer(code === 0 ? Status.failed : Status.ok, code, words, to, record);
   }
 
   #answer(status: number, code: number, output: Output, to: Place, record: number): number {
@@ -131,6 +135,15 @@ export class HostFunctions {
   /** A part of the applet's memory; one that is not there ends the applet. */
   #bytes(at: number, bytes: number): Uint8Array {
     return partOf(this.#memory(), at, bytes);
+  }
+}
+
+/** What an error says. JavaScript throws anything, also what cannot be made text. */
+function wordsOf(error: unknown): string {
+  try {
+    return String(error instanceof Error ? error.message : error);
+  } catch {
+    return "the function of the host threw what has no words";
   }
 }
 

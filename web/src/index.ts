@@ -13,7 +13,7 @@ export { SharedApplet } from "./shared-applet.js";
 export * from "./snapshots.js";
 export { type StorageState, keepStorage, storageState } from "./storage.js";
 export { PAGE_SIZE, type Durability, type HeapStore, type OpenOptions, type Phase } from "./store.js";
-export * from "./transfer.js";
+export { exportHeap, importHeap, type ImportOptions } from "./transfer.js";
 export * from "./heap-errors.js";
 export { KeptDocument, type KeptDocumentOptions, type KeptElement } from "./kept-document.js";
 export { Elements, f32, f64, i16, i32, i64, i8, Kind, u16, u32, u64, u8 } from "./kinds.js";

@@ -42,6 +42,12 @@ export const DEPTH = 3;
 
 /** Stores a value that was looked at, at a place of the heap. */
 export type Store = (at: number) => void;
+/**
+ * A value that was looked at. Its references are looked up when it is called, which throws a
+ * `StaleReferenceError` for one whose object is gone. Between that and the store nothing changes the heap, so
+ * a value is stored whole or not at all.
+ */
+export type Prepared = () => Store;
 
 /** A portable type as kinds see it; `struct` makes one. */
 export interface Target {
@@ -51,7 +57,7 @@ export interface Target {
   shape(depth: number): bigint;
   valueAt(core: HeapCore, anchor: Anchor): unknown;
   /** What stores the fields of an object at a place. Throws a `TypeError` or `RangeError`. */
-  prepare(core: HeapCore, init: unknown): Store;
+  prepare(core: HeapCore, init: unknown): Prepared;
   /** The offset of a value of this type in this heap. Throws a `TypeError` for anything else. */
   offsetOf(core: HeapCore, value: unknown): number;
 }
@@ -71,14 +77,13 @@ export abstract class Kind<Value = unknown> {
 
   /**
    * What stores a value. Throws a `TypeError` or `RangeError` for one that is none, before any part of it
-   * is stored. Looking at a value may call what changes the heap: ask for its place behind that. A
-   * reference whose object that call freed is refused only when the parts before it are stored.
+   * is stored. Looking at a value may call what changes the heap: ask for its place behind that.
    */
-  abstract prepare(core: HeapCore, value: unknown): Store;
+  abstract prepare(core: HeapCore, value: unknown): Prepared;
 
   /** Stores a value at a place; for values that call nothing. Throws as `prepare`. */
   set(core: HeapCore, at: number, value: unknown): void {
-    this.prepare(core, value)(at);
+    this.prepare(core, value)()(at);
   }
 
   /** The same kind in a type, which a reference may name. */
@@ -145,9 +150,9 @@ ${number}`);
     return value as Value;
   }
 
-  prepare(core: HeapCore, value: unknown): Store {
+  prepare(core: HeapCore, value: unknown): Prepared {
     const checked = this.check(value);
-    return (at) => this.#store(core, at, checked);
+    return () => (at) => this.#store(core, at, checked);
   }
 
   override set(core: HeapCore, at: number, value: unknown): void {
@@ -237,14 +242,16 @@ ref(() => ${to})`);
     return units === 0 ? null : follow(core, units, this.target()) as Value;
   }
 
-  prepare(core: HeapCore, value: unknown): Store {
+  prepare(core: HeapCore, value: unknown): Prepared {
     const target = this.target();
     unitsOf(core, value, target);
-    return (at) => {
+    return () => {
       // It may have moved, with the array that it is in.
       const units = unitsOf(core, value, target);
-      core.touch(at, 4);
-      core.view.setUint32(at, units, true);
+      return (at) => {
+        core.touch(at, 4);
+        core.view.setUint32(at, units, true);
+      };
     };
   }
 
@@ -269,7 +276,7 @@ export function unitsOf(core: HeapCore, value: unknown, target: Target): number 
 }
 
 /** Stores bytes of which nobody else has a view. */
-function storeOf(core: HeapCore, bytes: Uint8Array): Store {
+export function storeOf(core: HeapCore, bytes: Uint8Array): Store {
   return (at) => {
     core.touch(at, bytes.length);
     core.bytes.set(bytes, at);
@@ -309,7 +316,7 @@ export class ArrayKind<Value> extends Kind<Value> {
     return new of.elements(buffer, core.base + at, length) as Value;
   }
 
-  prepare(core: HeapCore, value: unknown): Store {
+  prepare(core: HeapCore, value: unknown): Prepared {
     const { of, length } = this;
     if (of === u8 && value instanceof Uint8Array) {
       if (value.length > length) {
@@ -318,7 +325,7 @@ export class ArrayKind<Value> extends Kind<Value> {
       // It may be a view of linear memory, which may grow.
       const bytes = new Uint8Array(length);
       bytes.set(value);
-      return storeOf(core, bytes);
+      return () => storeOf(core, bytes);
     }
     if (value === null || typeof (value as Iterable<unknown>)[Symbol.iterator] !== "function") {
       throw new TypeError(`an array of ${of} is set from an iterable, and not from \
@@ -331,10 +338,13 @@ ${shown(value)}`);
     if (of instanceof NumberKind) {
       const numbers = new of.elements(new ArrayBuffer(this.size), 0, length);
       for (let index = 0; index < length; index++) numbers[index] = of.check(values[index]);
-      return storeOf(core, new Uint8Array(numbers.buffer));
+      return () => storeOf(core, new Uint8Array(numbers.buffer));
     }
-    const stores = values.map((element) => of.prepare(core, element));
-    return (at) => stores.forEach((store, index) => store(at + index * of.size));
+    const prepared = values.map((element) => of.prepare(core, element));
+    return () => {
+      const stores = prepared.map((ready) => ready());
+      return (at) => stores.forEach((store, index) => store(at + index * of.size));
+    };
   }
 
   toString(): string {
@@ -363,8 +373,8 @@ export class Elements<Value> implements Iterable<Value> {
   }
 
   set(index: number, value: Value): void {
-    const offset = this.#offset(index), store = this.#kind.of.prepare(this.#core, value);
-    store(this.#anchor.place() + offset);
+    const offset = this.#offset(index), prepared = this.#kind.of.prepare(this.#core, value);
+    prepared()(this.#anchor.place() + offset);
   }
 
   * [Symbol.iterator](): Iterator<Value> {

@@ -109,7 +109,9 @@ export class Mailbox {
         throw new RangeError(`the input has ${input.length} bytes; ${PAYLOAD_BYTES_MAX} are the most`);
       }
       const call = ++this.#lastCall;
-      const message = { kind: Kind.call, call, index, payload: input };
+      // A view of the applet's own memory ends when that grows.
+      const payload = input.buffer === this.#memory().buffer ? input.slice() : input;
+      const message = { kind: Kind.call, call, index, payload };
       const aborted = () => {
         const at = this.#queue.indexOf(message);
         if (at < 0) return;

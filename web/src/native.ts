@@ -4,8 +4,9 @@
  * needs no COOP or COEP headers.
  *
  * Invariants: an applet is named by the SHA-256 of its bytes, which are uploaded only where the
- * server lacks them. A call has exactly one end. No more calls and bytes are on their way than the
- * server takes, and no more parts of a stream than are read.
+ * server lacks them, and never where they have another one than the caller asked for. An opening has an
+ * end, whatever is at the server's port. A call has exactly one end. No more calls and bytes are on their
+ * way than the server takes, and no more parts of a stream than are read.
  */
 import { AppletEndedError, CallError, LockedError, QuotaError } from "./errors.js";
 import { bytesOf, type Input } from "./input.js";
@@ -16,6 +17,10 @@ const CHUNK_BYTES = 1 << 20;
 const HEADER_BYTES = 10;
 const STREAMS = 1;
 const CONTINUES = 1;
+/** The server asks its user for a minute at most, and the browser may ask before. */
+const OPEN_MS = 120_000;
+/** A longer time has timers end at once. */
+const TIMEOUT_MS_MAX = 2 ** 31 - 1;
 const To = { hello: 1, start: 2, upload: 3, uploaded: 4, call: 5, cancel: 6, more: 7, close: 8 } as const;
 const From = {
   welcome: 0x81, need: 0x82, started: 0x83, part: 0x84, done: 0x85, failed: 0x86, ended: 0x87,
@@ -49,6 +54,18 @@ export interface NativeOptions {
   readonly server?: string | URL;
   /** The first one is that of calls that name none. */
   readonly heaps?: readonly (string | NativeHeap)[];
+  /**
+   * The SHA-256 that the program must have, as 64 hexadecimal digits. Without it the applet is whatever
+   * the address gives. With it a program at an address is fetched only where the server lacks it.
+   */
+  readonly sha256?: string;
+  /** Ends the opening, and not the applet that was opened. */
+  readonly signal?: AbortSignal;
+  /**
+   * Milliseconds that the server may take for each answer of the opening, and the program for its
+   * download, which is cut then, too; 120,000 unless said.
+   */
+  readonly openTimeoutMs?: number;
   /** Within the limits of the server, which hold otherwise. */
   readonly limits?: {
     readonly memoryBytes?: number;
@@ -109,22 +126,54 @@ export class NativeApplet {
   }
 
   /**
-   * Starts an applet: a program for this machine, or WebAssembly. A failure is a `NativeError`, a
-   * `LockedError` while a heap is open elsewhere, a `QuotaError` where there is no room, or an
-   * `AppletEndedError` when the applet ends before it serves.
+   * Starts an applet: a program for this machine, or WebAssembly. A failure is a `NativeError` (with
+   * `wrong-hash` nothing of the program was sent), a `LockedError` while a heap is open elsewhere, a
+   * `QuotaError` where there is no room, an `AppletEndedError` when the applet ends before it serves,
+   * or the reason of the signal.
    */
   static async open(
     source: string | URL | Blob | BufferSource,
     options: NativeOptions = {},
   ): Promise<NativeApplet> {
-    const bytes = await programOf(source);
+    const { signal, openTimeoutMs = OPEN_MS } = options;
+    // Only without one it is not checked: `null` is a mistake of the caller.
+    const pinned = options.sha256 === undefined ? undefined : String(options.sha256).toLowerCase();
+    if (pinned !== undefined && !/^[0-9a-f]{64}$/.test(pinned)) {
+      throw new RangeError("sha256 must have 64 hexadecimal digits");
+    }
+    if (!(openTimeoutMs > 0)) throw new RangeError("openTimeoutMs must be greater than zero");
+    signal?.throwIfAborted();
+    const heaps = (options.heaps ?? []).map((heap) => typeof heap === "string" ? { heap } : heap);
+    const body = { heaps, limits: options.limits ?? {} };
+    const server = new Server(new URL(options.server ?? self.location.origin), openTimeoutMs, signal);
+    const isAddress = typeof source === "string" || source instanceof URL;
+    if (pinned !== undefined && isAddress) {
+      const applet = await NativeApplet.#start(server, { ...body, sha256: pinned }, undefined);
+      if (applet !== undefined) return applet;
+    }
+    // The program is often at the server's port, and that may be anything's.
+    const bytes = await server.answers((given) => programOf(source, given), isAddress ? `${source} was not \
+loaded within ${openTimeoutMs} ms: see whether its server answers, or give openTimeoutMs more` : undefined);
     const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
     const sha256 = [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-    const heaps = (options.heaps ?? []).map((heap) => typeof heap === "string" ? { heap } : heap);
-    const socket = await Socket.connect(new URL(options.server ?? self.location.origin));
+    if (pinned !== undefined && sha256 !== pinned) {
+      throw new NativeError("wrong-hash", `${isAddress ? source : "the program"} has SHA-256 ${sha256}, not \
+${pinned} as it should; nothing of it was sent`);
+    }
+    return (await NativeApplet.#start(server, { ...body, sha256 }, bytes))!;
+  }
+
+  /** Starts an applet; `undefined` where the server lacks its program, and none is given. */
+  static async #start(
+    server: Server, body: object, bytes: Uint8Array<ArrayBuffer> | undefined,
+  ): Promise<NativeApplet | undefined> {
+    const socket = await Socket.connect(server);
     try {
-      const started = await socket.start({ sha256, heaps, limits: options.limits ?? {} }, bytes);
-      return new NativeApplet(socket, started);
+      const started = await socket.start(server, body, bytes);
+      if (started !== undefined) return new NativeApplet(socket, started);
+      // The applet's place is free when this has ended: the program may be long on its way here.
+      await server.answers(() => socket.close());
+      return undefined;
     } catch (error) {
       socket.drop();
       throw error;
@@ -192,10 +241,12 @@ export class NativeApplet {
   }
 }
 
-async function programOf(source: string | URL | Blob | BufferSource): Promise<Uint8Array<ArrayBuffer>> {
+async function programOf(
+  source: string | URL | Blob | BufferSource, signal: AbortSignal,
+): Promise<Uint8Array<ArrayBuffer>> {
   if (source instanceof Blob) return new Uint8Array(await source.arrayBuffer());
   if (typeof source === "string" || source instanceof URL) {
-    const answer = await fetch(source);
+    const answer = await fetch(source, { signal });
     if (!answer.ok) throw new NativeError("refused", `${source}: the server answers ${answer.status}`);
     return new Uint8Array(await answer.arrayBuffer());
   }
@@ -214,6 +265,43 @@ async function unanswered(base: string): Promise<NativeError> {
 allow it in the browser's settings for this site, and load the page again`)
     : new NativeError("no-server", `${base} does not answer this page: start \`holdfast serve\` there, and \
 allow ${origin}; if the browser asks whether this site may reach apps on this device, allow that, too`);
+}
+
+/** Where native applets are asked for, and how long it is waited for. */
+class Server {
+  readonly base: string;
+  readonly #timeoutMs: number;
+  readonly #signal: AbortSignal | undefined;
+
+  constructor({ protocol, host }: URL, timeoutMs: number, signal: AbortSignal | undefined) {
+    this.base = `${protocol}//${host}`;
+    this.#timeoutMs = timeoutMs;
+    this.#signal = signal;
+  }
+
+  /**
+   * What the server answers, unless the caller gives up or that takes too long, of which `late` are the
+   * words; `ask` gets a signal that is aborted then.
+   */
+  async answers<T>(ask: (signal: AbortSignal) => Promise<T>, late?: string): Promise<T> {
+    const [given, ms] = [this.#signal, this.#timeoutMs];
+    given?.throwIfAborted();
+    const control = new AbortController();
+    const aborted = () => control.abort(given!.reason);
+    given?.addEventListener("abort", aborted, { once: true });
+    const timer = setTimeout(() => control.abort(new NativeError("no-server", late ?? `${this.base} did not answer \
+within ${ms} ms: see what else has this port, start \`holdfast serve\` anew, and answer what the browser and the \
+server ask`)), Math.min(ms, TIMEOUT_MS_MAX));
+    try {
+      return await new Promise<T>((resolve, reject) => {
+        control.signal.addEventListener("abort", () => reject(control.signal.reason), { once: true });
+        ask(control.signal).then(resolve, reject);
+      });
+    } finally {
+      clearTimeout(timer);
+      given?.removeEventListener("abort", aborted);
+    }
+  }
 }
 
 /** A connection with one applet. */
@@ -243,50 +331,68 @@ class Socket {
     };
   }
 
-  static async connect(server: URL): Promise<Socket> {
-    const base = `${server.protocol}//${server.host}`;
-    const answer = await fetch(`${base}/holdfast/token`, { method: "POST", credentials: "omit" })
-      .catch(() => undefined);
-    if (!answer) {
-      throw await unanswered(base);
-    }
-    const text = (await answer.text()).trim();
-    if (!answer.ok) throw new NativeError(answer.status === 403 ? "denied" : "no-server", text);
-    const token = Uint8Array.from(text.match(/../g) ?? [], (digits) => parseInt(digits, 16));
+  static async connect(server: Server): Promise<Socket> {
+    const { base } = server;
+    const token = await server.answers(async (signal) => {
+      const answer = await fetch(`${base}/holdfast/token`, { method: "POST", credentials: "omit", signal })
+        .catch(() => undefined);
+      if (!answer) {
+        throw await unanswered(base);
+      }
+      const text = (await answer.text()).trim();
+      if (!answer.ok) throw new NativeError(answer.status === 403 ? "denied" : "no-server", text);
+      return Uint8Array.from(text.match(/../g) ?? [], (digits) => parseInt(digits, 16));
+    });
     const raw = new WebSocket(`${base.replace(/^http/, "ws")}/holdfast`);
     raw.binaryType = "arraybuffer";
-    await new Promise<void>((opened, failed) => {
-      raw.onopen = () => opened();
-      raw.onerror = raw.onclose = () => {
-        failed(new NativeError("no-server", `${base} refuses a connection of this page`));
-      };
-    });
-    raw.onerror = null;
-    const socket = new Socket(raw);
-    const welcome = socket.#answer();
-    raw.send(new Uint8Array([To.hello, VERSION, ...token]));
-    socket.#limits = JSON.parse(decoder.decode((await welcome).subarray(2)));
-    return socket;
+    try {
+      await server.answers(() => new Promise<void>((opened, failed) => {
+        raw.onopen = () => opened();
+        raw.onerror = raw.onclose = () => {
+          failed(new NativeError("no-server", `${base} refuses a connection of this page`));
+        };
+      }));
+      raw.onerror = null;
+      const socket = new Socket(raw);
+      const welcome = await server.answers(() => {
+        const answer = socket.#answer();
+        raw.send(new Uint8Array([To.hello, VERSION, ...token]));
+        return answer;
+      });
+      socket.#limits = JSON.parse(decoder.decode(welcome.subarray(2)));
+      return socket;
+    } catch (error) {
+      raw.close();
+      throw error;
+    }
   }
 
   get partsAhead(): number {
     return this.#limits.partsAhead;
   }
 
-  async start(body: object, bytes: Uint8Array<ArrayBuffer>): Promise<{ functions: string[]; notes: string[] }> {
-    if (bytes.length > this.#limits.appletBytes) {
+  /** Starts the applet; `undefined` where its program is needed, and none is given. */
+  async start(
+    server: Server, body: object, bytes: Uint8Array<ArrayBuffer> | undefined,
+  ): Promise<{ functions: string[]; notes: string[] } | undefined> {
+    if (bytes !== undefined && bytes.length > this.#limits.appletBytes) {
       throw new NativeError("too-large", `an applet has at most ${this.#limits.appletBytes} bytes`);
     }
-    let answer = this.#answer();
-    this.#send(To.start, [APPLET], encoder.encode(JSON.stringify(body)));
-    let message = await answer;
+    let message = await server.answers(() => {
+      const answer = this.#answer();
+      this.#send(To.start, [APPLET], encoder.encode(JSON.stringify(body)));
+      return answer;
+    });
     if (message[0] === From.need) {
-      answer = this.#answer();
-      for (let at = 0; at < bytes.length; at += CHUNK_BYTES) {
-        this.#send(To.upload, [APPLET], bytes.subarray(at, at + CHUNK_BYTES));
-      }
-      this.#send(To.uploaded, [APPLET]);
-      message = await answer;
+      if (bytes === undefined) return undefined;
+      message = await server.answers(() => {
+        const answer = this.#answer();
+        for (let at = 0; at < bytes.length; at += CHUNK_BYTES) {
+          this.#send(To.upload, [APPLET], bytes.subarray(at, at + CHUNK_BYTES));
+        }
+        this.#send(To.uploaded, [APPLET]);
+        return answer;
+      });
     }
     return JSON.parse(decoder.decode(message.subarray(5)));
   }
@@ -311,6 +417,7 @@ class Socket {
       ends.failed(this.#end ?? signal?.reason ?? new AppletEndedError("the applet was closed"));
       return call;
     }
+    let input = bytes;
     await new Promise<void>((settled) => {
       const aborted = () => {
         const at = this.#waiting.indexOf(turn);
@@ -328,11 +435,11 @@ class Socket {
         bytes: bytes.length,
         isStream: streams,
         make: () => {
-          this.#pendingBytes += bytes.length;
+          this.#pendingBytes += input.length;
           const { part, done } = ends;
-          this.#calls.set(call, { bytes: bytes.length, isStream: streams, pieces: [], part, done: over(done), failed });
+          this.#calls.set(call, { bytes: input.length, isStream: streams, pieces: [], part, done: over(done), failed });
           const head = new Uint8Array([streams ? STREAMS : 0, function_.length, ...function_]);
-          this.#send(To.call, [APPLET, call], head, bytes);
+          this.#send(To.call, [APPLET, call], head, input);
           settled();
         },
         fail: (error) => {
@@ -343,6 +450,8 @@ class Socket {
       signal?.addEventListener("abort", aborted, { once: true });
       this.#waiting.push(turn);
       this.#admit();
+      // The caller may go on with its bytes, as when the call is made at once.
+      if (this.#waiting.includes(turn)) input = bytes.slice();
     });
     return call;
   }

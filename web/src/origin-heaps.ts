@@ -4,7 +4,7 @@ import { FilesRefusedError } from "./errors.js";
 import { NotFoundError } from "./heap-errors.js";
 import { HeapLock, whenReleased } from "./lock.js";
 import type { FallbackOptions } from "./open-store.js";
-import { originFiles, PageStore } from "./page-store.js";
+import { originFiles, PageStore, removeFiles } from "./page-store.js";
 import { checkedName } from "./store.js";
 
 /** The names of the heaps of this origin, sorted; with `fallback` also of those in IndexedDB. */
@@ -15,8 +15,10 @@ export async function heapNames({ fallback }: FallbackOptions = {}): Promise<str
 }
 
 /**
- * Removes a heap with its snapshots; with `fallback` also one in IndexedDB. Throws a `LockedError`
- * while it is open, and a `NotFoundError` where there is none.
+ * Removes a heap with its snapshots; with `fallback` also one in IndexedDB. What a page keeps of its own
+ * in the heap's folder stays; a tab that dies between the last two files of such a heap leaves its file
+ * `journal` there, in what is a folder of the page's own then. Throws a `LockedError` while it is open, and
+ * a `NotFoundError` where there is none.
  */
 export async function removeHeap(name: string, { fallback }: FallbackOptions = {}): Promise<void> {
   checkedName(name);
@@ -25,7 +27,7 @@ export async function removeHeap(name: string, { fallback }: FallbackOptions = {
     let isGone = false;
     const files = await orNothing(fallback, originFiles);
     if (files !== undefined && (await PageStore.names()).includes(name)) {
-      await whenReleased(() => files.removeEntry(name, { recursive: true }));
+      await whenReleased(() => removeFiles(files, name));
       isGone = true;
     }
     if (fallback === "indexeddb" && (await DatabaseStore.names()).includes(name)) {

@@ -20,14 +20,16 @@
  *
  * Only for a dedicated worker: `FileSystemSyncAccessHandle` exists nowhere else.
  */
-import { CorruptError, FilesRefusedError, LockedError, QuotaError, StorageLostError,
+import { CorruptError, ExistsError, FilesRefusedError, LockedError, QuotaError, StorageFailedError,
+  StorageLostError,
 } from "./errors.js";
 import { NotFoundError } from "./heap-errors.js";
 import { type Access, HeapLock, openFile, openHandle } from "./lock.js";
 import { sumOfZeroes } from "./page-sums.js";
 import { Scratch, SCRATCH_BYTES } from "./scratch.js";
 import { checkedLimit, checkedName, checkedPages, checkedSize, type Durability, type HeapStore,
-  IMAGE_DAMAGED, NO_ROOM, type OpenOptions, PAGE_SIZE, type PageRange, type Phase, STORAGE_LOST,
+  IMAGE_DAMAGED, NO_ROOM, type OpenOptions, PAGE_SIZE, type PageRange, type Phase, SNAPSHOT_PREFIX,
+  STORAGE_FAILED, STORAGE_LOST,
 } from "./store.js";
 
 const DAMAGED = "the journal of the heap is damaged; restore the heap from an export";
@@ -53,6 +55,8 @@ const PLACED_FLUSHED_AT = 36;
 const PLACED_SUM_AT = 40;
 /** The files of a heap, in its folder. */
 const PARTS = ["image", "journal", "sums"];
+/** Those that every heap has; sums may be missing. */
+const NEEDED_PARTS = ["image", "journal"];
 /** Where the header of the heap's first stream is kept, beside them. */
 const ORIGIN_FILE = "origin";
 const SCRATCH_PAGES = SCRATCH_BYTES / PAGE_SIZE;
@@ -112,17 +116,56 @@ mode, or allow the site to store data`);
 /** The folder of a heap, and its files in the order of `PARTS`. */
 type Parts<File> = [folder: FileSystemDirectoryHandle, files: readonly File[]];
 
+/** Whether a folder has something that no heap has. */
+async function hasOthers(folder: FileSystemDirectoryHandle): Promise<boolean> {
+  for await (const entry of folder.keys()) {
+    if (!isOfHeap(entry)) return true;
+  }
+  return false;
+}
+
+function isOfHeap(entry: string): boolean {
+  return PARTS.includes(entry) || entry === ORIGIN_FILE || entry.startsWith(SNAPSHOT_PREFIX);
+}
+
+/** Whether a folder is one of the page's own: it lacks a file of a heap, and has something else. */
+async function isOfPage(folder: FileSystemDirectoryHandle): Promise<boolean> {
+  const there = await Promise.allSettled(NEEDED_PARTS.map((part) => folder.getFileHandle(part)));
+  // One that could not be looked at may be there.
+  const isMissing = (one: PromiseSettledResult<unknown>) => one.status === "rejected"
+    && ["NotFoundError", "TypeMismatchError"].includes((one.reason as DOMException).name);
+  return there.some(isMissing) && await hasOthers(folder);
+}
+
+/** Removes the files of a heap, and its folder unless the page keeps something of its own there. */
+export async function removeFiles(root: FileSystemDirectoryHandle, name: string): Promise<void> {
+  const folder = await root.getDirectoryHandle(name);
+  if (!(await hasOthers(folder))) return await root.removeEntry(name, { recursive: true });
+  const own: string[] = [];
+  for await (const entry of folder.keys()) {
+    if (isOfHeap(entry)) own.push(entry);
+  }
+  // Those last without which the rest would be no heap, and not be removed any more.
+  const rank = (entry: string) => NEEDED_PARTS.indexOf(entry);
+  for (const entry of own.sort((one, other) => rank(one) - rank(other))) {
+    await folder.removeEntry(entry);
+  }
+}
+
 /**
  * Looks for the files of a heap; if said, makes its folder where there is none (`create`), and in one
- * that is there its files.
+ * that is there its files. Throws an `ExistsError` where it would make them in a folder of the page's own.
  */
 async function findParts(
   root: FileSystemDirectoryHandle, name: string, making?: { readonly create: boolean },
 ): Promise<Parts<FileSystemFileHandle>> {
   const folder = await root.getDirectoryHandle(name, making ?? {});
   const create = making !== undefined;
+  // A folder of the page's own is no heap, and gets no files.
+  if (making !== undefined && await isOfPage(folder)) {
+    throw making.create ? nameTaken(name) : new NotFoundError(`there is no heap ${name}`);
+  }
   if (making?.create === false) {
-    // A folder of the page's own is no heap, and gets no files.
     const there = await Promise.allSettled(PARTS.map((part) => folder.getFileHandle(part)));
     const missing = there.flatMap((one) => one.status === "rejected" ? [one.reason] : []);
     if (missing.length === PARTS.length) throw missing[0];
@@ -182,6 +225,8 @@ export class PageStore implements HeapStore {
   #isImageUnflushed = false;
   /** A flush failed, or the store is closed. */
   #ended: string | undefined;
+  /** What the browser said when a flush failed. */
+  #failure: unknown;
   #isLost = false;
   /** Sums of the image that were taken, and not compared with it yet. */
   #unchecked: Float64Array | undefined;
@@ -207,7 +252,8 @@ export class PageStore implements HeapStore {
   /**
    * Opens the heap `name` of this origin, or makes it, with all that was committed. Throws
    * `LockedError`, `CorruptError`, `QuotaError`, `UnsupportedError`, `NotFoundError` where it is not
-   * to be made, or `RangeError` for a wrong name or size.
+   * to be made, `ExistsError` where the page has a file or folder of its own under that name, or
+   * `RangeError` for a wrong name or size.
    */
   static async open(name: string, options: OpenOptions): Promise<PageStore> {
     checkedName(name);
@@ -258,9 +304,9 @@ export class PageStore implements HeapStore {
     for await (const [name, folder] of (await originFiles()).entries()) {
       if (folder.kind !== "directory") continue;
       // A page may have folders of its own beside them.
-      const isHeap = await (folder as FileSystemDirectoryHandle).getFileHandle("journal")
-        .then(() => true, () => false);
-      if (isHeap) names.push(name);
+      const own = folder as FileSystemDirectoryHandle;
+      const hasJournal = await own.getFileHandle("journal").then(() => true, () => false);
+      if (hasJournal && !(await isOfPage(own))) names.push(name);
     }
     return names;
   }
@@ -367,7 +413,8 @@ export class PageStore implements HeapStore {
    * Stores the pages with these numbers as they are in `heap`, all or none, and as many bytes as
    * `heap` has; returns how many pages these are. A strict commit has those before it on the disk,
    * too, also where it has no pages. Throws `QuotaError`, after which what was committed before
-   * stands, and another commit may be tried.
+   * stands, and another commit may be tried; and `StorageFailedError`, after which this store takes no
+   * more.
    */
   commit(
     heap: Uint8Array, pages: readonly number[], durability: Durability = "strict",
@@ -486,8 +533,7 @@ export class PageStore implements HeapStore {
       // Before an entry says that it is longer: what was there must not come back.
       this.#image.flush();
     } catch (error) {
-      this.#ended = "a commit failed; close the heap and open it again";
-      throw error;
+      this.#fail(error);
     }
   }
 
@@ -595,7 +641,7 @@ export class PageStore implements HeapStore {
     const file = await openFile(this.#folder, ORIGIN_FILE, "readwrite");
     try {
       write(file, bytes, 0);
-      file.flush();
+      flush(file);
     } finally {
       file.close();
     }
@@ -653,7 +699,7 @@ export class PageStore implements HeapStore {
     this.#ended = "the heap was removed";
     try {
       if (!this.#isLost) [this.#image, this.#journal, this.#sums].forEach((file) => file.close());
-      await (await originFiles()).removeEntry(this.#name, { recursive: true });
+      await removeFiles(await originFiles(), this.#name);
     } finally {
       this.#lock.release();
     }
@@ -661,6 +707,7 @@ export class PageStore implements HeapStore {
 
   #check(): void {
     if (this.#isLost) throw new StorageLostError(STORAGE_LOST);
+    if (this.#ended === STORAGE_FAILED) throw new StorageFailedError(STORAGE_FAILED, { cause: this.#failure });
     if (this.#ended !== undefined) throw new Error(this.#ended);
     if (this.#isReadOnly) throw new Error("the heap was opened for reading");
   }
@@ -672,9 +719,14 @@ export class PageStore implements HeapStore {
       if (file === this.#journal) this.#isUnflushed = false;
       if (file === this.#image) this.#isImageUnflushed = false;
     } catch (error) {
-      this.#ended = "a commit failed; close the heap and open it again";
-      throw error;
+      this.#fail(error);
     }
+  }
+
+  #fail(cause: unknown): never {
+    this.#ended = STORAGE_FAILED;
+    this.#failure = cause;
+    throw new StorageFailedError(STORAGE_FAILED, { cause });
   }
 
   /** Has all commits so far on the disk: what went home before its entry first. */
@@ -862,12 +914,19 @@ function* filled(sums: Float64Array): Generator<[from: number, end: number]> {
   }
 }
 
+function nameTaken(name: string): ExistsError {
+  return new ExistsError(`the page keeps a file or folder of its own under the name ${name}; use another name \
+for the heap`);
+}
+
 /** What the browser says, as an error of this package. */
 function typedError(name: string, error: unknown): unknown {
   switch ((error as DOMException).name) {
     case "QuotaExceededError": return new QuotaError(NO_ROOM);
     case "NotFoundError":
       return error instanceof NotFoundError ? error : new NotFoundError(`there is no heap ${name}`);
+    // A file is where a folder would be, or a folder where a file would be.
+    case "TypeMismatchError": return nameTaken(name);
     default: return error;
   }
 }
@@ -892,6 +951,15 @@ function* runs(pages: readonly number[]): Generator<[from: number, end: number]>
     while (end < pages.length && pages[end] === pages[end - 1]! + 1) end++;
     yield [from, end];
     from = end;
+  }
+}
+
+/** Has a file that is no part of a commit on the disk. */
+function flush(file: FileSystemSyncAccessHandle): void {
+  try {
+    file.flush();
+  } catch (cause) {
+    throw new StorageFailedError(STORAGE_FAILED, { cause });
   }
 }
 

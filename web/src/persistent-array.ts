@@ -92,14 +92,14 @@ export class PersistentArray<Value, Input = Value> implements Iterable<Value> {
   /** Stores an element. Throws a `RangeError` for an index that there is not. */
   set(index: number, value: Input): void {
     const core = this.#core, kind = this.#kind, isNumber = kind instanceof NumberKind;
-    const store = isNumber ? undefined : kind.prepare(core, value);
+    const prepared = isNumber ? undefined : kind.prepare(core, value);
     const { elements, length } = this.#look();
     if (!(index >= 0 && index < length) || !Number.isInteger(index)) {
       throw new RangeError(`the array has ${length} elements, and no ${index}; push adds one`);
     }
     const at = elements + index * this.#size;
-    if (store === undefined) kind.set(core, at, value);
-    else store(at);
+    if (prepared === undefined) kind.set(core, at, value);
+    else prepared()(at);
   }
 
   /** Adds elements; the new length. What is wrong, or has no room, leaves the array as it was. */
@@ -107,10 +107,11 @@ export class PersistentArray<Value, Input = Value> implements Iterable<Value> {
     const core = this.#core, kind = this.#kind;
     core.checkWritable();
     const isNumber = kind instanceof NumberKind;
-    const stores = isNumber ? undefined : values.map((value) => kind.prepare(core, value));
+    const prepared = isNumber ? undefined : values.map((value) => kind.prepare(core, value));
     const { length } = this.#look();
     this.#reserve(length + values.length);
     const { elements } = this.#look();
+    const stores = prepared?.map((ready) => ready());
     let at = elements + length * this.#size;
     // What was there before an element was taken out is not what a field begins with.
     if (stores !== undefined) {

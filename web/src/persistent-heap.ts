@@ -24,7 +24,7 @@ export interface PersistentHeapOptions {
    * Bytes that it may have at most: a multiple of 64 KiB, up to `LIMIT_MAX`; 256 MiB unless said.
    */
   readonly size?: number;
-  /** `read-only`: any number of tabs read, while none writes. */
+  /** See `access` of `OpenOptions`. */
   readonly access?: "read-write" | "read-only";
   /** What `commit` promises: `strict`, unless said, survives a power cut. */
   readonly durability?: Durability;
@@ -247,7 +247,8 @@ rolled back");
 
   /**
    * Makes everything so far survive; how many pages were written. Throws a `QuotaError`, after
-   * which the last commit stands and the next one tries again.
+   * which the last commit stands and the next one tries again; and a `StorageFailedError`, after which
+   * the heap is to be closed and opened again.
    */
   commit(durability?: Durability): number {
     const core = this[CORE];
@@ -259,6 +260,17 @@ rolled back");
     this.#committedAt = performance.now();
     this.#scheduleCheckpoint();
     return pages;
+  }
+
+  /**
+   * The last commit as a stream, as `exportHeap` has it of a heap that nobody has open. Rejects with a
+   * `RangeError` where nothing is stored, and with a `ReadOnlyError` for a heap that is open for reading and was
+   * never exported or imported.
+   */
+  async exportHeap(): Promise<Blob> {
+    const core = this[CORE];
+    core.check();
+    return await core.heap.export();
   }
 
   /** What it promises less than a heap in files: see `fallback`. */
@@ -277,8 +289,9 @@ rolled back");
   }
 
   /**
-   * Commits, and releases the heap; with `commit: false` what was not committed is lost. Values of
-   * it are of no use any more: each use is a `StaleReferenceError`. Closing twice does nothing.
+   * Commits, and releases the heap, behind the exports under way; with `commit: false` what was not
+   * committed is lost. Values of it are of no use any more: each use is a `StaleReferenceError`. Closing
+   * twice does nothing.
    */
   close({ commit = true }: { readonly commit?: boolean } = {}): Promise<void> {
     const core = this[CORE];
@@ -299,6 +312,8 @@ rolled back");
       await this.settled();
     } finally {
       core.close();
+      // They may give the heap its address, which then may be another tab's.
+      await core.heap.exported();
       this.#heaps.close();
     }
   }

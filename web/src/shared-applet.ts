@@ -11,7 +11,7 @@ import * as errors from "./errors.js";
 import { bytesOf, type Input } from "./input.js";
 import type { CallOptions } from "./mailbox.js";
 
-const { AppletEndedError, CallError, OwnerLostError } = errors;
+const { AppletEndedError, CallError, OwnerLostError, StorageFailedError, UnsupportedError } = errors;
 
 /** `moved`: the call was not made, as the tab is leaving. */
 type Answer = { readonly output: Uint8Array } | { readonly error: Told } | { readonly moved: true };
@@ -85,9 +85,14 @@ export class SharedApplet {
 
   /**
    * Joins the tabs that share an applet under a name. `start` is called in the tab that is to run
-   * it: let it open its heaps with `wait`. Rejects where that fails.
+   * it: let it open its heaps with `wait`. Rejects where that fails, and with an `UnsupportedError` where
+   * the page has no Web Locks.
    */
   static async open(name: string, start: () => Promise<Applet>): Promise<SharedApplet> {
+    if (navigator.locks === undefined) {
+      throw new UnsupportedError("a shared applet needs Web Locks, which a page has over https or from this \
+machine");
+    }
     const shared = new SharedApplet(name, start);
     try {
       await shared.#known.promise;
@@ -105,7 +110,8 @@ export class SharedApplet {
 
   /**
    * As `call` of `Applet`. Rejects with an `OwnerLostError` when the tab that runs the applet went
-   * away before it answered; whether the call was made is not known then. Where this tab's `start`
+   * away before it answered; whether the call was made is not known then. An applet of which a call was
+   * rejected with a `StorageFailedError` is closed, and started anew by the next tab. Where this tab's `start`
    * failed, the calls that wait are rejected with that, and the next one has it tried again.
    */
   async call(name: string, input: Input = "", options: CallOptions = {}): Promise<Uint8Array> {
@@ -118,7 +124,8 @@ export class SharedApplet {
       const owner = await unlessAborted(this.#known.promise, options.signal)
         .finally(() => { this.#waiting -= 1; });
       this.#closing.signal.throwIfAborted();
-      if (this.#applet !== undefined) return await this.#applet.call(name, bytes, options);
+      const applet = this.#applet;
+      if (applet !== undefined) return await callHere(applet, name, bytes, options);
       const output = await this.#callThere(owner, name, bytes, options);
       if (output !== undefined) return output;
       if (this.#owner === owner) this.#unknow();
@@ -293,7 +300,7 @@ export class SharedApplet {
       if (streams) this.#endWith(to, control);
       const options = { signal: control.signal, ...(commit !== undefined && { commit }),
         ...(streams && { onChunk }) };
-      answer = await this.#applet.call(name, input, options)
+      answer = await callHere(this.#applet, name, input, options)
         .then((output) => ({ output }), (error) => ({ error: told(error) }));
       this.#guests.delete(keyOf(asked));
       control.abort();
@@ -340,6 +347,16 @@ export class SharedApplet {
     this.#calls.forEach(({ reject }) => reject(error));
     this.#calls.clear();
   }
+}
+
+/** Calls the applet of this tab. One whose disk failed is closed, so that the next tab starts it. */
+async function callHere(
+  applet: Applet, name: string, input: Uint8Array, options: CallOptions,
+): Promise<Uint8Array> {
+  return await applet.call(name, input, options).catch((error) => {
+    if (error instanceof StorageFailedError) void applet.close().catch(() => {});
+    throw error;
+  });
 }
 
 const keyOf = ({ from, call }: { from: string; call: number }) => `${from} ${call}`;

@@ -1,17 +1,21 @@
 /**
- * Snapshots of heaps that are closed: whole copies with names, beside the heap.
+ * Snapshots of heaps that are closed: whole copies with names, beside the heap. Heaps in IndexedDB have
+ * none.
  *
  * Invariants: a snapshot has its sum in its head, which is written last, so one that was cut off is
  * none; a heap goes back to a snapshot by one commit, all or nothing.
  */
-import { CorruptError, ExistsError, NoSnapshotError, QuotaError } from "./errors.js";
+import { DatabaseStore } from "./database-store.js";
+import { CorruptError, ExistsError, FilesRefusedError, NoSnapshotError, QuotaError, StorageFailedError,
+  UnsupportedError,
+} from "./errors.js";
+import { NotFoundError } from "./heap-errors.js";
 import { LIMIT_MAX } from "./layout.js";
 import { openFile } from "./lock.js";
 import { originFiles, PageStore } from "./page-store.js";
-import { NO_ROOM, PAGE_SIZE } from "./store.js";
+import { NO_ROOM, PAGE_SIZE, SNAPSHOT_PREFIX } from "./store.js";
 import { summer } from "./xxh3.js";
 
-const PREFIX = "snapshot-";
 /** Head: magic, length of the heap, Unix time in milliseconds, sum of head and heap; u64 each. */
 const MAGIC = 0x3153_5748n; // "HWS1"
 const HEAD_BYTES = 32;
@@ -26,7 +30,9 @@ export interface Snapshot {
 
 /**
  * Takes a snapshot of what was committed. Throws `ExistsError` for a name that is taken, `RangeError`
- * for one that is none or a heap that has nothing stored, and what `PageStore.open` throws.
+ * for one that is none or a heap that has nothing stored, `UnsupportedError` for a heap that is in
+ * IndexedDB, as all of these functions do, `StorageFailedError` where the disk failed, and what
+ * `PageStore.open` throws.
  */
 export async function takeSnapshot(heap: string, name: string): Promise<Snapshot> {
   if (!/^[\w.-]{1,64}$/.test(name)) {
@@ -48,7 +54,7 @@ export async function takeSnapshot(heap: string, name: string): Promise<Snapshot
     try {
       await write(folder, name, bytes);
     } catch (error) {
-      await folder.removeEntry(PREFIX + name).catch(() => {});
+      await folder.removeEntry(SNAPSHOT_PREFIX + name).catch(() => {});
       throw error;
     }
     return { name, bytes: store.length, taken };
@@ -70,7 +76,7 @@ export async function rollBack(heap: string, name: string): Promise<void> {
     if (!(await found(folder)).some((other) => other.name === name)) {
       throw new NoSnapshotError(`the heap ${heap} has no snapshot ${name}`);
     }
-    const bytes = await readWhole(folder, PREFIX + name);
+    const bytes = await readWhole(folder, SNAPSHOT_PREFIX + name);
     const then = await checked(name, bytes);
     const now = new Uint8Array(store.length);
     store.read(now);
@@ -88,7 +94,7 @@ export async function removeSnapshot(heap: string, name: string): Promise<void> 
     if (!(await found(folder)).some((other) => other.name === name)) {
       throw new NoSnapshotError(`the heap ${heap} has no snapshot ${name}`);
     }
-    await folder.removeEntry(PREFIX + name);
+    await folder.removeEntry(SNAPSHOT_PREFIX + name);
   });
 }
 
@@ -96,12 +102,22 @@ export async function removeSnapshot(heap: string, name: string): Promise<void> 
 async function withHeap<Result>(
   name: string, work: (store: PageStore, folder: FileSystemDirectoryHandle) => Promise<Result>,
 ): Promise<Result> {
-  const store = await PageStore.open(name, { size: LIMIT_MAX, create: false });
+  const store = await PageStore.open(name, { size: LIMIT_MAX, create: false })
+    .catch(async (error) => { throw await whyNotOpened(name, error); });
   try {
     return await work(store, await (await originFiles()).getDirectoryHandle(name));
   } finally {
     store.close();
   }
+}
+
+/** What is thrown for a heap that was not opened: of one in IndexedDB that says that it has no files. */
+async function whyNotOpened(name: string, error: unknown): Promise<unknown> {
+  const hasNoFiles = error instanceof FilesRefusedError || error instanceof NotFoundError;
+  if (!hasNoFiles || !(await DatabaseStore.names().catch((): string[] => [])).includes(name)) return error;
+  return new UnsupportedError(`the heap ${name} is in IndexedDB, where heaps have no snapshots; keep an export \
+of it instead (exportHeap), and take it back by importHeap with replace, both with fallback: "indexeddb"`,
+  { cause: error });
 }
 
 /** All but the head, then the head: one that was cut off has bytes, but no head. */
@@ -110,12 +126,12 @@ async function write(
 ): Promise<void> {
   let file: FileSystemSyncAccessHandle | undefined;
   try {
-    file = await openFile(folder, PREFIX + name, "readwrite");
+    file = await openFile(folder, SNAPSHOT_PREFIX + name, "readwrite");
     file.truncate(0);
     for (const [from, end] of [[PAGE_SIZE, bytes.length], [0, PAGE_SIZE]] as const) {
       const written = file.write(bytes.subarray(from, end), { at: from });
       if (written !== end - from) throw new DOMException("", "QuotaExceededError");
-      file.flush();
+      flush(file);
     }
   } catch (error) {
     if ((error as DOMException).name !== "QuotaExceededError") throw error;
@@ -125,17 +141,27 @@ async function write(
   }
 }
 
+function flush(file: FileSystemSyncAccessHandle): void {
+  try {
+    file.flush();
+  } catch (cause) {
+    if ((cause as DOMException).name === "QuotaExceededError") throw cause;
+    throw new StorageFailedError("the browser could not bring the snapshot to the disk, so there is none; the \
+heap is as it was", { cause });
+  }
+}
+
 async function found(folder: FileSystemDirectoryHandle): Promise<Snapshot[]> {
   const all: Snapshot[] = [];
   for await (const entry of folder.keys()) {
-    if (!entry.startsWith(PREFIX)) continue;
+    if (!entry.startsWith(SNAPSHOT_PREFIX)) continue;
     const file = await openFile(folder, entry, "read-only");
     const head = new DataView(new ArrayBuffer(HEAD_BYTES));
     const read = file.read(new Uint8Array(head.buffer), { at: 0 });
     file.close();
     if (read < HEAD_BYTES || head.getBigUint64(0, true) !== MAGIC) continue;
     all.push({
-      name: entry.slice(PREFIX.length),
+      name: entry.slice(SNAPSHOT_PREFIX.length),
       bytes: Number(head.getBigUint64(8, true)),
       taken: new Date(Number(head.getBigUint64(16, true))),
     });

@@ -2,6 +2,8 @@
 
 /** Bytes of a page. */
 export const PAGE_SIZE = 4096;
+/** What the names of files with snapshots begin with, beside those of their heap. */
+export const SNAPSHOT_PREFIX = "snapshot-";
 
 /**
  * The steps of commits and checkpoints, each named after what was just done: `written` (of a commit of
@@ -20,7 +22,10 @@ export type PageRange = (from: number, end: number) => void;
 export interface OpenOptions {
   /** Bytes of the heap: a multiple of `PAGE_SIZE`; what is stored may be shorter, not longer. */
   readonly size: number;
-  /** `read-only`: any number of tabs read, while none writes; nothing is committed. */
+  /**
+   * `read-only`: any number of tabs read, while none writes; nothing is committed. Where the browser's
+   * file handles have no such mode, one tab reads, and another gets a `LockedError`.
+   */
   readonly access?: "read-write" | "read-only" | undefined;
   /** `false`: a heap that is not there is a `NotFoundError`, and not made. */
   readonly create?: boolean | undefined;
@@ -103,6 +108,9 @@ export const IMAGE_DAMAGED = "the stored bytes of the heap are damaged; go back 
 remove the heap and import an export";
 export const STORAGE_LOST = "the browser cleared the storage of this site, with the heap; what is in \
 memory is the last of it";
+
+export const STORAGE_FAILED = "the browser could not bring the heap to the disk, so whether the last commit is \
+stored is not known; close the heap and open it again, which finds all commits before it";
 
 /** The numbers of pages to be committed, each once and in order, or a `RangeError`. */
 export function checkedPages(heap: Uint8Array, pages: readonly number[], size: number): number[] {

@@ -16,8 +16,8 @@ import { CORE, ObjectAnchor, type Anchor, type HeapCore } from "./heap-core.js";
 import { StaleReferenceError } from "./heap-errors.js";
 import { putName } from "./heap-module.js";
 import {
-  ArrayKind, DEPTH, Elements, fieldHash, Kind, NumberKind, RefKind, shown, startHash, wordHash,
-  type Numbers, type Store, type Target,
+  ArrayKind, DEPTH, Elements, fieldHash, Kind, NumberKind, RefKind, shown, startHash, storeOf, wordHash,
+  type Numbers, type Prepared, type Target,
 } from "./kinds.js";
 import type { PersistentHeap } from "./persistent-heap.js";
 
@@ -140,14 +140,14 @@ class InnerKind<F extends Fields> extends Kind<StructOf<F>> {
     return this.of.valueAt(core, anchor()) as StructOf<F>;
   }
 
-  prepare(core: HeapCore, value: unknown): Store {
+  prepare(core: HeapCore, value: unknown): Prepared {
     if (!(value instanceof StructValue)) return this.of.prepare(core, value);
     this.of.offsetOf(core, value);
-    return (at) => {
+    return () => {
       // It may have moved, with the array that it is in.
       const from = this.of.offsetOf(core, value);
-      core.touch(at, this.size);
-      core.bytes.copyWithin(at, from, from + this.size);
+      // A copy: it may lie where another part of the same value is stored before it.
+      return storeOf(core, core.bytes.slice(from, from + this.size));
     };
   }
 
@@ -212,13 +212,15 @@ export function struct<const F extends Fields>(
       if (init === null || typeof init !== "object") {
         throw new TypeError(`a ${typeName} is set from an object, and not from ${shown(init)}`);
       }
-      const stores = Object.entries(init).map(([name, field]): Store => {
+      const prepared = Object.entries(init).map(([name, field]): [number, Prepared] => {
         const found = kinds.get(name);
         if (found === undefined) throw new TypeError(`${typeName} has no field ${name}`);
-        const { offset, kind } = found, store = kind.prepare(core, field);
-        return (at) => store(at + offset);
+        return [found.offset, found.kind.prepare(core, field)];
       });
-      return (at) => stores.forEach((store) => store(at));
+      return () => {
+        const stores = prepared.map(([offset, ready]) => ({ offset, store: ready() }));
+        return (at) => stores.forEach(({ offset, store }) => store(at + offset));
+      };
     },
     offsetOf(core, value) {
       if (!(value instanceof Value)) {
@@ -267,9 +269,9 @@ the program has ${hex(type.layout())}; declare it as the program did that made i
     const made = value(core, at);
     if (init === undefined) return made;
     try {
-      const store = type.prepare(core, init);
+      const prepared = type.prepare(core, init);
       // Looking at the fields may have called what removes the object.
-      store(placeOf(made));
+      prepared()(placeOf(made));
     } catch (error) {
       if (isThere(made)) undo();
       core.epoch += 1;
@@ -327,8 +329,8 @@ function accessors(kind: Kind, offset: number): PropertyDescriptor & ThisType<St
       return kind.get(this[ROOM].core, placeOf(this) + offset, place);
     },
     set(value) {
-      const store = kind.prepare(this[ROOM].core, value);
-      store(placeOf(this) + offset);
+      const prepared = kind.prepare(this[ROOM].core, value);
+      prepared()(placeOf(this) + offset);
     },
   };
 }

@@ -6,6 +6,7 @@
  * last one. The address that a heap has for native programs stays with it, in a file of its own.
  */
 import { CorruptError, ExistsError, UnsupportedError } from "./errors.js";
+import { ReadOnlyError } from "./heap-errors.js";
 import { LIMIT_DEFAULT, LIMIT_MAX, WASM_PAGE_SIZE } from "./layout.js";
 import { type FallbackOptions, openStore } from "./open-store.js";
 import { type HeapStore, PAGE_SIZE } from "./store.js";
@@ -34,7 +35,8 @@ export interface ImportOptions extends FallbackOptions {
 }
 
 /**
- * The heap as a stream. One that was never imported gets an address at its first export, and
+ * The heap, which nobody has open, as a stream; one that is open `exportHeap` of `Applet` and of
+ * `PersistentHeap` exports. One that was never imported gets an address at its first export, and
  * `limit`, which is a multiple of 64 KiB. Throws what `PageStore.open` throws, `NotFoundError` where
  * there is no heap, and `RangeError` for another limit or a heap that has nothing stored.
  */
@@ -44,34 +46,52 @@ export async function exportHeap(
   if (!(limit > 0 && limit <= LIMIT_MAX) || limit % WASM_PAGE_SIZE !== 0) {
     throw new RangeError(`limit must be a multiple of ${WASM_PAGE_SIZE}, ${LIMIT_MAX} at most`);
   }
-  const sum = await summer();
   const store = await openStore(name, { size: LIMIT_MAX, create: false }, fallback);
   try {
-    if (store.length === 0) throw new RangeError("nothing is stored of the heap; run its applet first");
-    const heap = wholePages(store.readWhole());
-    const backed = heap.length;
-    let header = await kept(store, sum);
-    if (header === undefined) {
-      header = newHeader(name, limit);
-      header.setBigUint64(HEADER_SUM_AT, sumOfHeader(sum, bytesOf(header)), true);
-      await store.keepOrigin(bytesOf(header));
-    }
-    // A page may have let it grow beyond the limit that it had elsewhere.
-    if (header.getBigUint64(40, true) < BigInt(backed)) {
-      header.setBigUint64(40, BigInt(backed), true);
-    }
-    header.setBigUint64(48, BigInt(backed), true);
-    header.setBigUint64(HEADER_SUM_AT, sumOfHeader(sum, bytesOf(header)), true);
-    const parts: Uint8Array[] = [bytesOf(header)];
-    for (const { from, end } of runs(heap)) {
-      const pages = heap.subarray(from, end);
-      parts.push(blockHead(sum, PAGES, BigInt(from), pages), pages);
-    }
-    parts.push(blockHead(sum, END, sum(heap), new Uint8Array()));
-    return new Blob(parts as BlobPart[]);
+    return await streamOf(name, store, limit, false);
   } finally {
     store.close();
   }
+}
+
+/**
+ * What was committed of a heap that the caller has open, as a stream. Call it again only when it has
+ * ended: a heap without an address would get two.
+ */
+export async function streamOf(
+  name: string, store: HeapStore, limit: number, isReadOnly: boolean,
+): Promise<Blob> {
+  const settled = store.settled();
+  if (settled !== undefined) await settled;
+  if (store.length === 0) throw new RangeError("nothing is stored of the heap; run its applet first");
+  // Before what follows is waited for: it may be committed again or closed meanwhile.
+  const heap = wholePages(store.readWhole());
+  const backed = heap.length;
+  const sum = await summer();
+  let header = await kept(store, sum);
+  if (header === undefined) {
+    // Several tabs may read it, and each would give it another address.
+    if (isReadOnly) {
+      throw new ReadOnlyError(`the heap ${name} was never exported or imported, so it has no address yet, and \
+it is open for reading only; export it once where it is open for writing, or closed`);
+    }
+    header = newHeader(name, limit);
+    header.setBigUint64(HEADER_SUM_AT, sumOfHeader(sum, bytesOf(header)), true);
+    await store.keepOrigin(bytesOf(header));
+  }
+  // A page may have let it grow beyond the limit that it had elsewhere.
+  if (header.getBigUint64(40, true) < BigInt(backed)) {
+    header.setBigUint64(40, BigInt(backed), true);
+  }
+  header.setBigUint64(48, BigInt(backed), true);
+  header.setBigUint64(HEADER_SUM_AT, sumOfHeader(sum, bytesOf(header)), true);
+  const parts: Uint8Array[] = [bytesOf(header)];
+  for (const { from, end } of runs(heap)) {
+    const pages = heap.subarray(from, end);
+    parts.push(blockHead(sum, PAGES, BigInt(from), pages), pages);
+  }
+  parts.push(blockHead(sum, END, sum(heap), new Uint8Array()));
+  return new Blob(parts as BlobPart[]);
 }
 
 /**

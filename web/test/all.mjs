@@ -14,4 +14,8 @@ import "./views.test.mjs";
 import "./containers.test.mjs";
 import "./documents.test.mjs";
 import "./firefox.test.mjs";
+import "./random-kills.test.mjs";
+import "./owner-crash.test.mjs";
+import "./firefox-heaps.test.mjs";
+import "./demo.test.mjs";
 import "./native.test.mjs";

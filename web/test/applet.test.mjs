@@ -145,6 +145,13 @@ test("a call takes bytes in every form, and what is none is a TypeError", async 
   }
 });
 
+// Guarantee: web/calls
+test("the applet's own memory is an input, also when it grows", async () => {
+  const { step } = await tab();
+  await step("serve", { applet: "echo" });
+  assert.deepEqual(await step("callWithHeap"), [0, true]);
+});
+
 // Guarantee: web/unsupported
 test("an applet that is no program for a page is an UnsupportedError", async () => {
   const { step } = await tab();

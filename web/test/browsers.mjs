@@ -57,17 +57,19 @@ export class Browser {
   #browser;
   #profile;
 
-  /** A Chromium, or a `firefox`. */
-  constructor(kind = "chromium") {
-    this.#kind = KINDS[kind];
+  /** A Chromium, or a `firefox`, with these arguments besides. */
+  constructor(kind = "chromium", args = []) {
+    this.#kind = { ...KINDS[kind], args: [...KINDS[kind].args ?? [], ...args] };
   }
 
   async page() {
     this.#profile ??= await mkdtemp(join(tmpdir(), "holdfast-web-"));
     // In a profile that is used again the driver of Firefox expects this file, and removes it.
     await appendFile(join(this.#profile, "user.js"), "");
+    // The driver may add to the list that it gets.
+    const args = [...this.#kind.args];
     this.#browser ??= await puppeteer.launch({
-      ...this.#kind, userDataDir: this.#profile, timeout: 40_000, protocolTimeout: 600_000 });
+      ...this.#kind, args, userDataDir: this.#profile, timeout: 40_000, protocolTimeout: 600_000 });
     return await this.#browser.newPage();
   }
 

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { KILLS, kill, tab } from "./browser.mjs";
+import { heapTab } from "./views-tab.mjs";
 
 const MIB = 2 ** 20;
 const fallback = "indexeddb";
@@ -127,6 +128,52 @@ test("a commit that is put into IndexedDB by half is none", async () => {
   await first.page.close();
   const second = await poor();
   assert.deepEqual(await second.step("numbersOfHalf"), [1]);
+});
+
+/**
+ * Has the browser refuse files, and opens a heap of values, a map, an array and a document, to which each
+ * round adds: what was found before it, and how the heap says that it is weaker.
+ */
+async function addRound(holdfast, _kept, { round, html }) {
+  const { f64, KeptDocument, PersistentArray, PersistentHeap, PersistentMap, struct } = holdfast;
+  navigator.storage.getDirectory = () =>
+    Promise.reject(new DOMException("it is not allowed", "SecurityError"));
+  const options = { size: 4 * 2 ** 20, fallback: "indexeddb", wait: true };
+  const heap = await PersistentHeap.open("typed", options);
+  const Point = struct("Point", { x: f64 });
+  const point = Point.open(heap, "point") ?? Point.create(heap, "point");
+  const map = PersistentMap.open(heap, "map");
+  const list = PersistentArray.open(heap, "list", f64);
+  let parsed = 0;
+  const page = KeptDocument.open(heap, "page", { html: () => { parsed += 1; return html; } });
+  const found = { x: point.x, map: [...map], list: [...list], parsed,
+    words: page.querySelectorAll("p.a").map(({ textContent }) => textContent), weaker: heap.weaker.length };
+  heap.transaction(() => {
+    point.x = round;
+    map.set(`round ${round}`, { round });
+    list.push(round);
+  });
+  heap.commit();
+  await heap.settled();
+  // Nobody commits this.
+  point.x = -1;
+  return found;
+}
+
+// Guarantee: web/fallback
+test("values, a map and a document are in IndexedDB after a reload and a kill", async () => {
+  const html = "<!doctype html><p class=a>one<p>two<p class=a>three";
+  for (let round = 1; round <= 3; round++) {
+    const { page, run } = await heapTab();
+    const found = await run(addRound, { round, html });
+    const rounds = Array.from({ length: round - 1 }, (_, at) => at + 1);
+    assert.deepEqual(found, {
+      x: round - 1, map: rounds.map((number) => [`round ${number}`, { round: number }]), list: rounds,
+      parsed: round === 1 ? 1 : 0, words: ["one", "three"], weaker: 1,
+    }, `round ${round}`);
+    if (round === 1) await page.close();
+    else await kill();
+  }
 });
 
 // Guarantee: web/fallback

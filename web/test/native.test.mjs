@@ -1,11 +1,15 @@
 // Native applets of pages that `holdfast serve` serves, in a real Chromium.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { cp, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { execFileSync, spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import { cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:http";
+import { createServer as createSocketServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
-import { APPLETS, HOLDFAST, tab } from "./browser.mjs";
+import { APPLETS, HOLDFAST, tab, use } from "./browser.mjs";
+import { Browser } from "./browsers.mjs";
 import { nativeCallsMs } from "./native-latency.mjs";
 
 const WEB = new URL("..", import.meta.url).pathname;
@@ -28,13 +32,15 @@ afterEach(async () => {
   await rm(folder, { recursive: true, force: true, maxRetries: 5 });
 });
 
+const environment = () =>
+  ({ ...process.env, HOLDFAST_HOME: join(folder, "home"), HOLDFAST_POOL: join(folder, "pool") });
+const holdfast = (...args) =>
+  execFileSync(HOLDFAST, args, { env: environment(), encoding: "utf8", timeout: 30_000 });
+
 /** Starts the server; the address of its page. */
 async function serve(...options) {
   const args = ["serve", "--web", join(folder, "site"), "--never-ask", ...options];
-  server = spawn(HOLDFAST, args, {
-    env: { ...process.env, HOLDFAST_HOME: join(folder, "home"), HOLDFAST_POOL: join(folder, "pool") },
-    stdio: ["ignore", "pipe", "inherit"],
-  });
+  server = spawn(HOLDFAST, args, { env: environment(), stdio: ["ignore", "pipe", "inherit"] });
   return await new Promise((resolve, reject) => {
     server.once("exit", (code) => reject(new Error(`the server ended with ${code}`)));
     server.stdout.once("data", (line) => resolve(String(line).trim()));
@@ -110,6 +116,195 @@ test("a page of another origin is refused, until its origin is allowed", async (
   }), "denied", "another origin's heap");
 });
 
+// Guarantee: serve/rebinding
+test("a page that reaches the server by another name gets nothing", async () => {
+  use(new Browser("chromium", ["--host-resolver-rules=MAP rebound.test 127.0.0.1",
+    "--disable-features=HttpsUpgrades,HttpsFirstBalancedModeAutoEnable"]));
+  const { page } = await tab();
+  const url = await serve();
+  const answer = await page.goto(`http://rebound.test:${new URL(url).port}/`);
+  assert.equal(answer.status(), 421);
+  const seen = await page.evaluate(async (url) => {
+    const asked = (base) => fetch(`${base}holdfast/token`, { method: "POST" })
+      .then(async (answer) => [answer.status, /[0-9a-f]{64}/.test(await answer.text())], () => "refused");
+    const connected = (base) => new Promise((done) => {
+      const socket = new WebSocket(`${base.replace("http", "ws")}holdfast`);
+      socket.onopen = () => done("open");
+      socket.onerror = () => done("refused");
+    });
+    const own = `${location.origin}/`;
+    return { host: location.hostname, file: (await fetch("/dist/index.js")).status, token: await asked(own),
+      socket: await connected(own), byAddress: [await asked(url), await connected(url)] };
+  }, url);
+  assert.deepEqual(seen, { host: "rebound.test", file: 421, token: [421, false], socket: "refused",
+    byAddress: ["refused", "refused"] });
+});
+
+/** A token of the server, as a page gets it. */
+const askToken = (page, server) => page.evaluate(async (server) => {
+  const digits = await (await fetch(`${server}holdfast/token`, { method: "POST" })).text();
+  return digits.trim().match(/../g).map((two) => parseInt(two, 16));
+}, server);
+
+/** Presents a token, and sends what is said then: the limits that the server told, or how it ended. */
+const present = (page, server, token, more) => page.evaluate((server, token, more) => new Promise((done) => {
+  const socket = new WebSocket(`${server.replace("http", "ws")}holdfast`);
+  socket.binaryType = "arraybuffer";
+  socket.onopen = () => socket.send(new Uint8Array([1, 1, ...token]));
+  socket.onclose = ({ code }) => done(code);
+  socket.onmessage = ({ data }) => {
+    if (more !== undefined) return socket.send(new Uint8Array(more));
+    done(JSON.parse(new TextDecoder().decode(new Uint8Array(data).subarray(2))));
+    socket.close();
+  };
+}), server, token, more);
+
+// Guarantee: serve/token
+test("a token opens one connection, of the page that got it", async () => {
+  const { page: friend } = await tab();
+  const url = await serve("--allow", new URL(friend.url()).origin);
+  const { page: own } = await tab();
+  await own.goto(url);
+  const token = await askToken(own, url);
+  assert.equal(token.length, 32);
+  assert.ok((await present(own, url, token)).frameBytes > 0);
+  assert.equal(await present(own, url, token), 1008, "replayed");
+  const another = await askToken(own, url);
+  assert.equal(await present(friend, url, another), 1008, "of another origin");
+  assert.equal(await present(own, url, another), 1008, "and used up by that");
+  assert.ok((await present(friend, url, await askToken(friend, url))).frameBytes > 0);
+});
+
+// Guarantee: serve/frames
+test("a message that is too large ends its connection, and no other one", async () => {
+  const { page } = await tab();
+  const url = await serve();
+  await page.goto(url);
+  const { frameBytes } = await present(page, url, await askToken(page, url));
+  assert.equal(await present(page, url, await askToken(page, url), frameBytes + 1), 1009);
+  // So large that the server does not read it to its end, and its last word may be lost.
+  const code = await present(page, url, await askToken(page, url), frameBytes + (32 << 20));
+  assert.ok([1006, 1009].includes(code), `${code}`);
+  assert.equal(await count(page), 1);
+});
+
+// Guarantee: serve/pinned
+test("a pinned program is fetched where the server lacks it, and no other one is sent", async () => {
+  const { page } = await tab();
+  await page.goto(await serve());
+  const sha256 = createHash("sha256").update(await readFile(join(APPLETS, "echo"))).digest("hex");
+  const seen = await page.evaluate(async (sha256) => {
+    const { NativeApplet } = await import("/dist/index.js");
+    const { fetch: fetchOfTheBrowser } = globalThis;
+    const { send } = WebSocket.prototype;
+    const [fetched, sent] = [[], []];
+    globalThis.fetch = (what, ...rest) => {
+      fetched.push(new URL(what, location.href).pathname);
+      return fetchOfTheBrowser(what, ...rest);
+    };
+    WebSocket.prototype.send = function (bytes) {
+      sent.push(bytes[0]);
+      return send.call(this, bytes);
+    };
+    const failure = (...how) => NativeApplet.open(...how)
+      .then(() => "opened", (error) => error.failure ?? error.name);
+    const opens = async () => {
+      fetched.length = 0;
+      const applet = await NativeApplet.open("/echo", { sha256: sha256.toUpperCase() });
+      const text = new TextDecoder().decode(await applet.call("reverse", "abc"));
+      await applet.close();
+      return [text, fetched.filter((path) => path === "/echo").length];
+    };
+    const bytes = new Uint8Array(await (await fetchOfTheBrowser("/echo")).arrayBuffer());
+    const other = "0".repeat(64);
+    const malformed = [await failure("/echo", { sha256: "abc" }), await failure("/echo", { sha256: null })];
+    const wrongBytes = await failure(bytes, { sha256: other });
+    const before = [fetched.length, sent.length];
+    const wrong = await failure("/echo", { sha256: other });
+    const UPLOAD = 3;
+    return { malformed, wrongBytes, before, wrong, isSent: sent.includes(UPLOAD),
+      first: await opens(), second: await opens() };
+  }, sha256);
+  assert.deepEqual(seen, { malformed: ["RangeError", "RangeError"], wrongBytes: "wrong-hash", before: [0, 0],
+    wrong: "wrong-hash", isSent: false, first: ["cba", 1], second: ["cba", 0] });
+});
+
+// Guarantee: serve/browser
+test("an opening has an end where the server's port never answers", async () => {
+  const { page } = await tab();
+  await page.goto(await serve());
+  const sockets = new Set();
+  const note = (socket) => {
+    sockets.add(socket);
+    socket.on("error", () => {});
+  };
+  const silent = createSocketServer(note);
+  // A server that gives a token and opens a connection, and says no more.
+  const mute = createServer((_, response) =>
+    response.setHeader("access-control-allow-origin", "*").end("00".repeat(32)));
+  mute.on("connection", note);
+  mute.on("upgrade", ({ headers }, socket) => {
+    const accept = createHash("sha1")
+      .update(`${headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest("base64");
+    socket.write("HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
+      + `sec-websocket-accept: ${accept}\r\n\r\n`);
+  });
+  try {
+    for (const listener of [silent, mute]) {
+      await new Promise((done) => listener.listen(0, "127.0.0.1", done));
+      const address = `http://127.0.0.1:${listener.address().port}`;
+      const seen = await page.evaluate(async (server) => {
+        const { NativeApplet } = await import("/dist/index.js");
+        const ended = ({ source = "/echo", ...options }) => Promise.race([
+          NativeApplet.open(source, { server, ...options })
+            .then(() => "opened", (error) => `${error.name} ${error.failure ?? ""}`),
+          new Promise((done) => setTimeout(done, 10_000, "no end")),
+        ]);
+        return [await ended({ openTimeoutMs: 300 }), await ended({ signal: AbortSignal.timeout(300) }),
+          await ended({ signal: AbortSignal.abort() }), await ended({ openTimeoutMs: 0 }),
+          await ended({ openTimeoutMs: 300, source: `${server}/echo` })];
+      }, address);
+      assert.deepEqual(seen, ["NativeError no-server", "TimeoutError ", "AbortError ", "RangeError ",
+        "NativeError no-server"]);
+    }
+  } finally {
+    sockets.forEach((socket) => socket.destroy());
+    silent.close();
+    mute.close();
+  }
+});
+
+// Guarantee: web/transfer-portable
+test("a portable heap of a page is handed over to native applets of its origin", async () => {
+  const { page, step } = await tab();
+  const { origin } = new URL(page.url());
+  await step("serve", { applet: "mail" });
+  const mails = ["spam\nSave up to 70 % on life insurance, call now",
+    "work\nThe meeting about the compiler is on Tuesday"];
+  for (const input of mails) assert.equal(await step("call", { name: "learn", input }), "");
+  const there = await step("call", { name: "classify", input: "compiler meeting" });
+  assert.match(there, /^work/);
+  const { stream } = await step("exportOpen");
+  await step("stop");
+  await writeFile(join(folder, "mails"), Buffer.from(stream, "base64"));
+  holdfast("heap", "import", join(folder, "mails"), "mails");
+  const classified = (server) => page.evaluate(async (server) => {
+    const { NativeApplet } = await import("/dist/index.js");
+    try {
+      const applet = await NativeApplet.open("/applets/mail", { server, heaps: ["mails"] });
+      const bytes = await applet.call("classify", "compiler meeting");
+      await applet.close();
+      return new TextDecoder("latin1").decode(bytes);
+    } catch (error) {
+      return `${error.name} ${error.failure}`;
+    }
+  }, server);
+  assert.equal(await classified(await serve("--allow", origin)), "NativeError denied", "it is not its own yet");
+  await stop();
+  holdfast("heap", "adopt", "mails", "--by", join(APPLETS, "mail"), "--app", origin);
+  assert.equal(await classified(await serve("--allow", origin)), there);
+});
+
 // Guarantee: serve/browser
 test("calls stream, fail, are cancelled and wait for room; a worker calls, too", async () => {
   const { page } = await tab();
@@ -170,6 +365,27 @@ test("calls are made in their order, also those that wait for room, and before t
     return { done, ended, isEarly: before < inputs.length };
   });
   assert.deepEqual(seen, { done: [0, 1, 2, 3, 4, 5, 6], ended: "TimeoutError", isEarly: true });
+});
+
+// Guarantee: serve/browser
+test("a call that waits for room keeps the bytes it was given", async () => {
+  const { page } = await tab();
+  await page.goto(await serve());
+  const seen = await page.evaluate(async () => {
+    const { NativeApplet } = await import("/dist/index.js");
+    const applet = await NativeApplet.open("/echo");
+    const bytes = new Uint8Array(1);
+    // Many more than may be on their way at once.
+    const calls = Array.from({ length: 200 }, (_, at) => {
+      bytes[0] = at;
+      return applet.call("echo", bytes);
+    });
+    structuredClone(bytes.buffer, { transfer: [bytes.buffer] });
+    const late = new Promise((done) => setTimeout(done, 10_000, []));
+    const results = await Promise.race([Promise.all(calls), late]);
+    return [results.length, results.every((result, at) => result[0] === at)];
+  });
+  assert.deepEqual(seen, [200, true]);
 });
 
 test("a small call takes little time", async () => {

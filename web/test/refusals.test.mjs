@@ -36,8 +36,11 @@ test("a store whose flush failed goes on no more, and what was committed before 
   assert.equal(await first.step("open"), null);
   assert.equal(await first.step("commit", { value: 4 }), 64);
   await first.step("breakDisk");
-  assert.equal(await first.step("commit", { value: 5 }), "InvalidStateError");
-  assert.equal(await first.step("commit", { value: 6 }), "Error");
+  assert.equal(await first.step("commit", { value: 5 }), "StorageFailedError");
+  assert.equal(await first.step("commit", { value: 6 }), "StorageFailedError", "and says so again");
+  assert.equal(await first.step("commitFailure", { value: 7 }), "InvalidStateError", "what the browser said");
+  await first.step("close");
+  assert.equal(await first.step("commit", { value: 8 }), "Error", "it is just closed");
   await first.page.close();
   const second = await tab();
   assert.equal(await second.step("open", { wait: true }), null);
@@ -54,7 +57,7 @@ test("a flush that fails in an applet's commit is no exit", async () => {
   await step("breakDisk");
   await step("fillHeap", { from: 1_000_000, value: 1 });
   assert.deepEqual(await step("callFailure", { name: "commit", input: "one" }),
-    ["AppletEndedError", "the applet trapped", "InvalidStateError"]);
+    ["AppletEndedError", "the applet trapped", "StorageFailedError", "InvalidStateError"]);
 });
 
 // Guarantee: web/broken-disk
@@ -174,4 +177,13 @@ test("a browser without stack switching runs applets, and one without vectors sa
   await second.page.close();
   const third = await tab();
   assert.match((await call(third, "list")).lines.join(), /Ada/);
+});
+
+// Guarantee: web/no-files
+test("a page without Web Locks gets an UnsupportedError", async () => {
+  const { step } = await tab();
+  await step("without", { what: "locks" });
+  for (const name of ["open", "serve", "share"]) {
+    assert.equal(await step(name, { applet: "echo" }), "UnsupportedError", name);
+  }
 });

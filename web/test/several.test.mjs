@@ -135,6 +135,22 @@ test("an applet that trapped is started anew for all tabs, and its error is of i
 });
 
 // Guarantee: web/shared
+test("an applet whose disk failed moves on to the next tab", async () => {
+  const [first, second] = [await tab(), await tab()];
+  for (const { step } of [first, second]) await step("share", { applet: "echo" });
+  const count = async () => second.step("sharedCall", { name: "count", input: "" });
+  assert.equal(number(await count()), 1);
+  await first.step("breakDisk");
+  assert.equal(await count(), "StorageFailedError");
+  for (let i = 0; !(await second.step("isOwner")) && i < 100; i++) {
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  assert.equal(await second.step("isOwner"), true);
+  // Whether the commit that failed is stored is not known.
+  assert.ok([2, 3].includes(number(await count())));
+});
+
+// Guarantee: web/shared
 test("a call right behind a trap is answered, and one that a failed start follows is lost", async () => {
   const alone = await tab();
   await alone.step("share", { applet: "trial" });

@@ -48,6 +48,55 @@ test("a snapshot that ends in its head is a CorruptError", async () => {
 });
 
 // Guarantee: web/snapshots
+test("a browser killed on the way back to a snapshot leaves all or nothing of it", { timeout: 120_000 }, async () => {
+  const first = await tab();
+  await first.step("open");
+  await first.step("commit", { value: 1 });
+  await first.step("close");
+  assert.ok(await first.step("takeSnapshot", { heap: "heap", name: "first" }) > 0);
+  await kill();
+  let kills = 0, mayFind = [1];
+  for (let nth = 1; nth <= 30; nth++) {
+    const { step } = await tab();
+    assert.equal(await step("open"), null, `before step ${nth}`);
+    const [value, ...others] = await step("values");
+    assert.deepEqual(others, [], `before step ${nth}`);
+    assert.ok(mayFind.includes(value), `${value} before step ${nth}`);
+    await step("commit", { value: 99 });
+    await step("close");
+    assert.deepEqual(await step("snapshots", { heap: "heap" }), ["first"]);
+    const stalled = await step("stallRollBack", { heap: "heap", name: "first", nth });
+    // It came to its end before that step.
+    if (stalled === null) break;
+    assert.equal(stalled, "stalled", `step ${nth}`);
+    await kill();
+    kills += 1;
+    // The first step writes the commit, the second one flushes it.
+    mayFind = [[99], [99, 1]][nth - 1] ?? [1];
+  }
+  // The commit's entry and its flush; the seal, the pages and the new journal, each with a flush.
+  assert.equal(kills, 8);
+});
+
+// Guarantee: web/snapshots
+test("a heap in IndexedDB has no snapshots, and says what to do instead", async () => {
+  const poor = await tab();
+  await poor.step("refuseFiles");
+  await poor.step("serve", { applet: "echo", fallback: "indexeddb" });
+  assert.equal(await poor.step("count", {}), 1);
+  await poor.step("stop");
+  const failures = await poor.step("snapshotFailures", { heap: "echo" });
+  await poor.page.close();
+  // Also where the browser has files again, and the heap is not there yet.
+  failures.push(...await (await tab()).step("snapshotFailures", { heap: "echo" }));
+  assert.equal(failures.length, 8);
+  for (const [name, words] of failures) {
+    assert.equal(name, "UnsupportedError");
+    assert.match(words, /echo is in IndexedDB.*exportHeap/);
+  }
+});
+
+// Guarantee: web/snapshots
 test("a damaged or cut off snapshot is none to go back to, and the heap stays as it is", async () => {
   const { call, lines, on, grant } = await guestbook();
   await call("add", "Ada");

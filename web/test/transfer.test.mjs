@@ -160,6 +160,45 @@ test("a portable heap goes from a native applet to the page, and to one in WebAs
 });
 
 // Guarantee: web/transfer
+test("a heap that is open is exported as of its last commit, in files and in IndexedDB", async () => {
+  const byte = 900_000;
+  for (const fallback of [undefined, "indexeddb"]) {
+    const { page, step } = await tab();
+    if (fallback) await step("refuseFiles");
+    await step("serve", { applet: "echo", fallback });
+    assert.equal(await step("count", {}), 1);
+    await step("fillHeap", { from: byte, value: 7 });
+    const { stream, isSame } = await step("exportOpen");
+    assert.ok(isSame, "two at once give the heap one address");
+    assert.equal(await step("exportHeap", { name: "echo", fallback }), "LockedError");
+    assert.equal(await step("count", {}), 2, "the applet goes on");
+    await step("stop");
+    const closed = await step("exportHeap", { name: "echo", fallback });
+    const addressOf = (base64) => Buffer.from(base64, "base64").subarray(16, 40);
+    assert.deepEqual(addressOf(closed), addressOf(stream));
+    assert.equal(await step("importHeap", { name: "copy", base64: stream, fallback }), null);
+    await step("serve", { applet: "echo", heaps: "copy", fallback });
+    assert.equal(await step("count", {}), 2);
+    assert.equal(await step("heapByte", { at: byte }), 0, "what was not committed is not in it");
+    await step("stop");
+    await step("serve", { applet: "echo", heaps: "other", fallback });
+    await step("count", {});
+    await step("stop");
+    await step("serve", { applet: "echo", heaps: { heap: "other", access: "read-only" }, fallback });
+    assert.equal(await step("exportOpen"), "ReadOnlyError");
+    await page.close();
+  }
+});
+
+// Guarantee: web/transfer
+test("a heap is closed behind an export under way", async () => {
+  const { step } = await tab();
+  await step("serve", { applet: "echo" });
+  assert.equal(await step("count", {}), 1);
+  assert.deepEqual(await step("closeInExport"), ["exported", "closed", "exported", "closed"]);
+});
+
+// Guarantee: web/transfer
 test("an import that fails or is killed leaves nothing, and costs no other heap", async () => {
   const { step } = await tab();
   const base64 = streamOf("vain").toString("base64");

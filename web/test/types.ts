@@ -1,7 +1,7 @@
 // What the compiler must take of typed access, and what it must refuse; never run.
 import {
-  array, f64, i16, KeptDocument, PersistentArray, PersistentHeap, PersistentMap, ref, struct, u64, u8,
-  type StructOf,
+  type Applet, array, f64, i16, KeptDocument, NativeApplet, PersistentArray, PersistentHeap, PersistentMap, ref,
+  StorageFailedError, struct, u64, u8, type StructOf,
 } from "../dist/index.js";
 
 const Point = struct("Point", { x: f64, next: ref("Point"), bytes: array(u8, 16), big: u64 });
@@ -36,4 +36,15 @@ export async function taken(): Promise<unknown[]> {
   const five: 5 = heap.transaction(() => 5 as const);
   const name = KeptDocument.open(heap, "page").querySelector("a")?.parent?.tagName;
   return [fields, number, x, root, five, name, heap.root("first")?.layout];
+}
+
+/** Openings, exports and failures. */
+export async function opened(applet: Applet, heap: PersistentHeap, signal: AbortSignal): Promise<unknown[]> {
+  const native: NativeApplet =
+    await NativeApplet.open("/a", { sha256: "0".repeat(64), signal, openTimeoutMs: 1000, heaps: ["a"] });
+  // @ts-expect-error The hash is a text.
+  await NativeApplet.open("/a", { sha256: new Uint8Array(32) });
+  const streams: Blob[] = [await applet.exportHeap("a"), await applet.exportHeap(), await heap.exportHeap()];
+  const cause: unknown = new StorageFailedError("failed", { cause: streams }).cause;
+  return [native, cause];
 }

@@ -122,6 +122,23 @@ test("the types of TypeScript are those of the fields", () => {
   execFileSync("node_modules/.bin/tsc", options, { cwd: web, encoding: "utf8" });
 });
 
+// Guarantee: web/package
+test("a page in the place of heap.wasm is an UnsupportedError", async () => {
+  const { run } = await heapTab();
+  const told = await run(async ({ PersistentHeap }) => {
+    const { fetch } = globalThis;
+    const headers = { "content-type": "text/html" };
+    globalThis.fetch = async () => new Response("<!doctype html>", { headers });
+    const failure = await PersistentHeap.open("plain")
+      .then(() => ["nothing failed"], ({ name, message }) => [name, message]);
+    globalThis.fetch = fetch;
+    await (await PersistentHeap.open("plain")).close();
+    return failure;
+  });
+  assert.equal(told[0], "UnsupportedError");
+  assert.match(told[1], /not found.*text\/html.*option module/);
+});
+
 // Guarantee: web/views-layout
 test("other layouts, heaps with pointers and wrong values are refused", async () => {
   const { run, step } = await heapTab();
@@ -234,6 +251,53 @@ test("a value that is wrong in a part stores nothing", async () => {
     failures: ["TypeError", "RangeError", "TypeError", "RangeError", "RangeError", "TypeError",
       "RangeError", "TypeError", "StaleReferenceError"],
     row: [1, 2, 3, 4], pairs: [[1, 2], [0, 0], [0, 0], [1, 2]], moved: 5, names: ["all", "list"],
+  });
+});
+
+// Guarantee: web/views-layout
+test("a reference that a later part frees stores nothing", async () => {
+  const { run } = await heapTab();
+  const told = await run(async ({ array, PersistentArray, PersistentHeap, ref, struct, u32, u64 }) => {
+    const heap = await PersistentHeap.open("late", { size: 2 ** 20 });
+    const Node = struct("Node", { key: u64 });
+    const Part = struct("Part", { a: u32, b: u32 });
+    const Whole = struct("Whole", { key: u64, node: ref(Node), count: u32, part: Part });
+    const Book = struct("Book", { whole: Whole, row: array(Whole, 2), parts: array(Part, 2) });
+    const whole = (key) => ({ key, part: { a: 1, b: 2 } });
+    const book = Book.create(heap, "book", {
+      whole: whole(1n), row: [whole(2n), whole(3n)], parts: [{ a: 4 }, { a: 5 }],
+    });
+    const list = PersistentArray.open(heap, "list", Whole);
+    list.push(whole(6n));
+    /** A value whose last part frees what an earlier one refers to. */
+    const late = () => {
+      const node = Node.new(heap);
+      return { key: 9n, node, part: { get a() { node.free(); return 9; } } };
+    };
+    /** A value of its own that the next one frees. */
+    const gone = () => {
+      const other = Whole.new(heap, whole(9n));
+      return [other, { get key() { other.free(); return 9n; } }];
+    };
+    const failures = [
+      () => { book.whole = late(); }, () => { book.row = [whole(9n), late()]; },
+      () => { book.row = gone(); }, () => book.row.set(0, late()), () => list.set(0, late()),
+      () => list.push(whole(9n), late()), () => Book.create(heap, "second", { whole: late() }),
+    ].map((work) => {
+      try {
+        return `nothing failed: ${work()}`;
+      } catch (error) {
+        return error.name;
+      }
+    });
+    const keys = [book.whole, ...book.row, ...list].map(({ key, part }) => `${key} ${part.a}`);
+    // Each part is what it was when the value was given.
+    book.parts = [...book.parts].reverse();
+    return { failures: [...new Set(failures)], keys, parts: [...book.parts].map(({ a }) => a), names: heap.names() };
+  });
+  assert.deepEqual(told, {
+    failures: ["StaleReferenceError"], keys: ["1 1", "2 1", "3 1", "6 1"], parts: [5, 4],
+    names: ["book", "list"],
   });
 });
 

@@ -22,9 +22,9 @@ const findOfTheBrowser = FileSystemDirectoryHandle.prototype.getFileHandle;
 const logged = [];
 
 /** Stands still behind a step of a commit until the browser is killed. */
-const standStill = (phase) => phase && ((now) => {
+const standStill = (phase, ok = "stalled") => phase && ((now) => {
   if (now !== phase) return;
-  postMessage({ ok: "stalled" });
+  postMessage({ ok });
   for (;;);
 });
 
@@ -39,6 +39,7 @@ function shim(name, args, lines, folders = {}) {
 }
 const compile = (name) => WebAssembly.compileStreaming(fetch(`/applets/${name}.wasm`));
 const bytesOf = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+const base64Of = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 
 const values = new Map();
 /** What the tests' applets may call of their host. */
@@ -232,6 +233,14 @@ const steps = {
     heap.fill(value);
     return store.commit(heap, Array.from({ length: PAGES }, (_, i) => i), durability);
   },
+  /** What caused the error of a commit. */
+  commitFailure({ value }) {
+    try {
+      return steps.commit({ value });
+    } catch (error) {
+      return error.cause?.name;
+    }
+  },
   /** Commits, checkpoints, and stands still behind `phase` until the browser is killed. */
   async stall({ value, phase }) {
     store.close();
@@ -242,7 +251,7 @@ const steps = {
   },
   /**
    * As `stall`, with a commit of more pages than are written in one piece, and another one of the first
-   * `pages`; what was there before.
+   * `pages`; what was there before, when it stands still.
    */
   async stallLarge({ value, phase, pages = 0 }) {
     const large = new Uint8Array(LARGE);
@@ -251,10 +260,7 @@ const steps = {
     before.close();
     const values = [...new Set(Array.from({ length: LARGE / PAGE_SIZE }, (_, i) => large[i * PAGE_SIZE]))];
     if (phase === undefined) return values;
-    postMessage({ ok: values });
-    const stalling = await PageStore.open("large", { size: LARGE, onPhase: (now) => {
-      for (; now === phase; );
-    } });
+    const stalling = await PageStore.open("large", { size: LARGE, onPhase: standStill(phase, values) });
     large.fill(value);
     stalling.commit(large, Array.from({ length: LARGE / PAGE_SIZE }, (_, i) => i));
     stalling.commit(large, Array.from({ length: pages }, (_, i) => i));
@@ -455,7 +461,15 @@ const steps = {
   /** How a call fails: its error, the words of that, and what caused it. */
   async callFailure({ name, input }) {
     const error = await applet.call(name, input).catch((failure) => failure);
-    return [error.name, error.message, error.cause?.name];
+    return [error.name, error.message, error.cause?.name, error.cause?.cause?.name];
+  },
+  /** A part of the heap as an input, behind a call that has memory grow: what is left of it, and if it came. */
+  async callWithHeap() {
+    await applet.call("count");
+    const part = applet.heap().subarray(0, 1000), given = part.slice();
+    const [, output] = await Promise.all(
+      [new Uint8Array(8 * 2 ** 20), part].map((input) => applet.call("echo", input)));
+    return [part.length, output.length === given.length && output.every((byte, at) => byte === given[at])];
   },
   /** Several calls that do not wait for one another. */
   async callAtOnce({ name, inputs }) {
@@ -479,8 +493,40 @@ const steps = {
   },
   heapByte: ({ at }) => applet.heap()[at],
   takeSnapshot: ({ heap: of, name }) => takeSnapshot(of, name).then(({ bytes }) => bytes),
+  /** How each function of snapshots fails for a heap: the name of its error, and the words. */
+  async snapshotFailures({ heap: of }) {
+    const failures = [];
+    for (const work of [takeSnapshot, snapshots, rollBack, removeSnapshot]) {
+      failures.push(await work(of, "first").then(() => null, ({ name, message }) => [name, message]));
+    }
+    return failures;
+  },
   snapshots: ({ heap: of }) => snapshots(of).then((all) => all.map(({ name }) => name)),
   rollBack: ({ heap: of, name }) => rollBack(of, name),
+  /**
+   * Goes back to a snapshot, and stands still before the write or flush of this number until the browser is
+   * killed.
+   */
+  async stallRollBack({ heap: of, name, nth }) {
+    const { write, flush } = FileSystemSyncAccessHandle.prototype;
+    let count = 0;
+    const stand = () => {
+      count += 1;
+      if (count !== nth) return;
+      postMessage({ ok: "stalled" });
+      for (;;);
+    };
+    FileSystemSyncAccessHandle.prototype.write = function (...rest) {
+      stand();
+      return write.apply(this, rest);
+    };
+    FileSystemSyncAccessHandle.prototype.flush = function () {
+      stand();
+      return flush.call(this);
+    };
+    await rollBack(of, name);
+    Object.assign(FileSystemSyncAccessHandle.prototype, { write, flush });
+  },
   removeSnapshot: ({ heap: of, name }) => removeSnapshot(of, name),
   storageState,
   keepStorage,
@@ -614,6 +660,36 @@ const steps = {
     for await (const file of folder.keys()) files.push(file);
     return [failure, files];
   },
+  /**
+   * Files and folders of the page's own, and one that it keeps in the folder of a heap: how they fail as
+   * heaps, which heaps are listed, and what is in the folders when these are removed.
+   */
+  async ownFiles() {
+    const root = await navigator.storage.getDirectory();
+    const folderWith = async (name, ...files) => {
+      const folder = await root.getDirectoryHandle(name, { create: true });
+      for (const file of files) await folder.getFileHandle(file, { create: true });
+      return folder;
+    };
+    const failure = (work) => work.then(() => null, (error) => error.name);
+    const folders = [await folderWith("photos", "own"), await folderWith("diary", "journal", "own")];
+    await root.getFileHandle("notes", { create: true });
+    const failures = [];
+    for (const name of ["photos", "diary", "notes"]) {
+      failures.push(await failure(PageStore.open(name, { size })), await failure(removeHeap(name)));
+    }
+    (await PageStore.open("heap", { size })).close();
+    folders.push(await folderWith("heap", "own"));
+    const listed = await heapNames();
+    await removeHeap("heap");
+    const files = [];
+    for (const folder of folders) {
+      const names = [];
+      for await (const name of folder.keys()) names.push(name);
+      files.push(names.sort().join());
+    }
+    return { failures, listed, files, left: await heapNames() };
+  },
   /** Removes a heap of which the browser says so often that a tab that died still has it. */
   async removeInUse({ name, times }) {
     const { removeEntry } = FileSystemDirectoryHandle.prototype;
@@ -654,8 +730,35 @@ const steps = {
   },
   async exportHeap({ name, limit, fallback }) {
     const stream = await exportHeap(name, limit, { fallback });
-    const bytes = new Uint8Array(await stream.arrayBuffer());
-    return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+    return base64Of(new Uint8Array(await stream.arrayBuffer()));
+  },
+  /** The stream of the running applet's heap, asked for twice at once, and whether both are the same. */
+  async exportOpen() {
+    const streams = await Promise.all([applet.exportHeap(), applet.exportHeap()]);
+    const [one, other] = await Promise.all(streams.map(async (stream) =>
+      new Uint8Array(await stream.arrayBuffer())));
+    return { stream: base64Of(one), isSame: one.length === other.length && one.every((byte, at) => byte === other[at]) };
+  },
+  /**
+   * Closes the running applet, and a heap of JavaScript, while their first exports are about to keep the
+   * header of the stream: what ended first.
+   */
+  async closeInExport() {
+    const kept = await PersistentHeap.open("kept");
+    kept.commit();
+    FileSystemDirectoryHandle.prototype.getFileHandle = async function (name, ...rest) {
+      if (name === "origin") await new Promise((done) => setTimeout(done, 200));
+      return await findOfTheBrowser.call(this, name, ...rest);
+    };
+    const ended = [];
+    for (const one of [applet, kept]) {
+      const exporting = one.exportHeap().then(() => ended.push("exported"));
+      await one.close();
+      ended.push("closed");
+      await exporting;
+    }
+    FileSystemDirectoryHandle.prototype.getFileHandle = findOfTheBrowser;
+    return ended;
   },
   /** Has the browser refuse files, as some do in private windows. */
   refuseFiles() {
@@ -800,9 +903,10 @@ const steps = {
     const module = new Promise((_, fail) => setTimeout(fail, 50, new TypeError("no network")));
     await Applet.open(module, { heap: of, wasi: shim("none", [], []), limit: 16 * 2 ** 20 });
   },
-  /** Has the browser be one without stack switching (JSPI), or without vectors (SIMD). */
+  /** Has the browser be one without stack switching (JSPI), or vectors (SIMD), or the page be no secure one. */
   without({ what }) {
     if (what === "JSPI") delete WebAssembly.Suspending;
+    else if (what === "locks") Object.defineProperty(navigator, "locks", { value: undefined });
     else WebAssembly.Module = new Proxy(WebAssembly.Module, {
       construct() { throw new WebAssembly.CompileError(what); } });
   },

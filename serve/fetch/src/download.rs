@@ -104,10 +104,10 @@ fn read(
     from: &Url,
     take: impl FnMut(&[u8]) -> Result<(), CacheError>,
 ) -> Result<(), DownloadError> {
-    let agent = agent(from.scheme() == "https");
     let mut url = from.clone();
+    let mut client = agent(url.scheme() == "https");
     for _ in 0..=REDIRECTS_MAX {
-        let mut config = agent.get(url.as_str()).config();
+        let mut config = client.get(url.as_str()).config();
         if is_this_machine(&url) {
             config = config.proxy(None);
         }
@@ -115,7 +115,13 @@ fn read(
             config.build().call().map_err(|error| failed(&url, &error.to_string()))?;
         match response.status().as_u16() {
             200 => return read_body(&url, &mut response, take),
-            301 | 302 | 303 | 307 | 308 => url = target(&url, &response)?,
+            301 | 302 | 303 | 307 | 308 => {
+                let to = target(&url, &response)?;
+                if to.scheme() != url.scheme() {
+                    client = agent(to.scheme() == "https");
+                }
+                url = to;
+            }
             status => return Err(DownloadError::Status { status, url: url.to_string() }),
         }
     }
