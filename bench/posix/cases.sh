@@ -59,14 +59,16 @@ case_installation() {
 }
 
 # A window for a program, and somebody at it: the use cases with an interface are driven by window.sh, which is started
-# before a run and is not traced.
+# before a run and is not traced. A run counts if window.sh says that it was done (./run looks); so a program may end as it
+# likes, and one that ran out of time does not count.
 needs_window() {
   needs Xvfb xvfb && needs xdotool xdotool && needs openbox openbox
 }
 
-# The command that starts who sits at the window.
+# The command that starts window.sh. It runs outside of the directory, which is removed after the run.
 somebody_at() {
-  printf 'setsid timeout 120 %q %q "$PWD" >window.log 2>&1 </dev/null &' "$posix_here/window.sh" "$1"
+  printf 'place=$PWD; (cd / && exec setsid timeout 120 %q %q "$place" %q) >>%q 2>&1 </dev/null &' \
+    "$posix_here/window.sh" "$1" "$driven" "$out/window.log"
 }
 
 # Meld compares two folders; a change is taken over and stored.
@@ -77,8 +79,8 @@ prepare_diff() {
 case_diff() {
   set_up='mkdir a b home; for i in $(seq 400); do seq $i $((i * 3 + 50)) >a/$i; sed "s/7$/x/" a/$i >b/$i; done; '
   set_up+=$(somebody_at diff)
-  # It ends with an error when its window is closed by force; window.sh says so in its log.
-  command=(sh -c 'HOME=$PWD/home timeout 150 meld a b 2>/dev/null; exit 0')
+  has_window=yes
+  command=(sh -c 'HOME=$PWD/home timeout -k 10 150 meld a b 2>/dev/null; exit 0')
 }
 
 # A page of three hundred small files, drawn to a picture.
@@ -93,8 +95,9 @@ prepare_chromium() {
 
 case_chromium() {
   set_up=$site$(somebody_at chromium)
+  has_window=yes
   study=browser
-  command=(sh -c 'HOME=$PWD/home timeout 150 chromium --no-sandbox --disable-gpu --no-first-run --no-default-browser-check --disable-background-networking --disable-component-update --disable-sync --password-store=basic --user-data-dir=profile "file://$PWD/page.html" >/dev/null 2>&1; exit 0')
+  command=(sh -c 'HOME=$PWD/home timeout -k 10 150 chromium --no-sandbox --disable-gpu --no-first-run --no-default-browser-check --disable-background-networking --disable-component-update --disable-sync --password-store=basic --user-data-dir=profile "file://$PWD/page.html" >/dev/null 2>&1; exit 0')
 }
 
 prepare_firefox() {
@@ -103,8 +106,9 @@ prepare_firefox() {
 
 case_firefox() {
   set_up=$site'mkdir profile; printf "%s\n" "user_pref(\"datareporting.policy.dataSubmissionEnabled\", false);" "user_pref(\"browser.aboutwelcome.enabled\", false);" "user_pref(\"browser.shell.checkDefaultBrowser\", false);" "user_pref(\"browser.warnOnQuitShortcut\", false);" "user_pref(\"browser.warnOnQuit\", false);" >profile/user.js; '$(somebody_at firefox)
+  has_window=yes
   study=browser
-  command=(sh -c 'HOME=$PWD/home timeout 150 firefox-esr --no-remote --profile "$PWD/profile" "file://$PWD/page.html" >/dev/null 2>&1; exit 0')
+  command=(sh -c 'HOME=$PWD/home timeout -k 10 150 firefox-esr --no-remote --profile "$PWD/profile" "file://$PWD/page.html" >/dev/null 2>&1; exit 0')
 }
 
 # The same page by a browser of few parts.
@@ -136,8 +140,10 @@ prepare_office() {
 }
 
 case_office() {
-  set_up="mkdir home; cp '$(posix_store)/sheet.ods' .; $(somebody_at office)"
-  command=(sh -c 'HOME=$PWD/home timeout 150 soffice --norestore --nologo --calc "-env:UserInstallation=file://$PWD/profile" sheet.ods >/dev/null 2>&1; exit 0')
+  set_up="mkdir -p home profile/user; cp '$posix_here/office.xcu' profile/user/registrymodifications.xcu; "
+  set_up+="cp '$(posix_store)/sheet.ods' .; $(somebody_at office)"
+  has_window=yes
+  command=(sh -c 'HOME=$PWD/home timeout -k 10 150 soffice --norestore --nologo --calc "-env:UserInstallation=file://$PWD/profile" sheet.ods >/dev/null 2>&1; exit 0')
 }
 
 # The study's project, in its three steps: each is a case of its own, on what the one before left.

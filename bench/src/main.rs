@@ -78,7 +78,8 @@ struct Arguments {
     /// marked
     #[arg(long, requires = "out", conflicts_with = "fresh")]
     any_source: bool,
-    /// For a report: measures nothing, and writes it of the steps that are in its directory
+    /// For a report: measures nothing, and writes it of the steps that are in its directory, or of its
+    /// JSON where there are none
     #[arg(long, requires = "out", conflicts_with_all = ["fresh", "any_source"])]
     no_run: bool,
     /// For a report: Holdfast's source tree, if the current directory is not in it

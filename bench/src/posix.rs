@@ -5,7 +5,11 @@
 //! A matrix has the medians of its runs and not their values, so each run is a matrix of its own,
 //! and a series has a value for each. A call or a class that is not in a run's matrix (it has the
 //! calls that matter most) has no value of that run.
+//!
+//! Invariant: a run in which somebody at the window did not come to the end has no values, and is
+//! named.
 
+use std::fs;
 use std::io::{self, Error};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -68,14 +72,37 @@ pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> i
     }
     section::run(cases, progress, |case, outcome| {
         let mut values = Values::default();
+        let (mut counted, mut lost) = (0, 0);
         for round in 0..runs {
-            let run = match case {
-                POLL => once(POLL_CASE)?.map(|report| values.add_poll(&report)),
-                case => one_run(case, round)?.map(|matrix| values.add(case, &matrix, outcome)),
+            let attempt = match case {
+                POLL => {
+                    let report = once(POLL_CASE)?;
+                    report.try_map(|bytes| {
+                        let report: Report = serde_json::from_slice(&bytes)?;
+                        values.add_poll(&report);
+                        Ok(())
+                    })?
+                }
+                case => {
+                    let matrix = one_run(case, round)?;
+                    matrix.try_map(|bytes| {
+                        let matrix: Matrix = serde_json::from_slice(&bytes)?;
+                        values.add(case, &matrix, outcome);
+                        Ok(())
+                    })?
+                }
             };
-            match run {
-                Ok(()) => {}
-                Err(reason) => {
+            match attempt {
+                Attempt::Counts(()) => counted += 1,
+                Attempt::NotDriven(reason) => {
+                    lost += 1;
+                    outcome.missing.push(format!("{reason} (run {})", round + 1));
+                    // Each has had its repeats, and takes minutes.
+                    if lost > counted {
+                        break;
+                    }
+                }
+                Attempt::Impossible(reason) => {
                     outcome.missing.push(reason);
                     break;
                 }
@@ -86,34 +113,59 @@ pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> i
     })
 }
 
-/// A run of a case on each platform; the text says why it left nothing. The first one has a run
-/// before it that is not counted.
-fn one_run(case: &str, round: usize) -> io::Result<Result<Matrix, String>> {
-    let warm_ups = if round == 0 { "1" } else { "0" };
-    let options = ["-n", "1", "-w", warm_ups, "--on", &platforms(round)];
-    Ok(match of_script(case, &options)? {
-        Ok(matrix) => Ok(serde_json::from_slice(&matrix)?),
-        Err(reason) => Err(reason),
-    })
+/// What came of a run of a case.
+#[derive(Debug, PartialEq)]
+enum Attempt<T> {
+    Counts(T),
+    /// A program ran, but what was to be done in its window was not done; why.
+    NotDriven(String),
+    /// It cannot be made on this machine; why.
+    Impossible(String),
 }
 
-/// A run of a case that is reported call by call; the text says why it left nothing.
-fn once(case: &str) -> io::Result<Result<Report, String>> {
-    Ok(match of_script(case, &["--once"])? {
-        Ok(report) => Ok(serde_json::from_slice(&report)?),
-        Err(reason) => Err(reason),
-    })
+impl<T> Attempt<T> {
+    fn try_map<U>(self, read: impl FnOnce(T) -> io::Result<U>) -> io::Result<Attempt<U>> {
+        Ok(match self {
+            Attempt::Counts(value) => Attempt::Counts(read(value)?),
+            Attempt::NotDriven(reason) => Attempt::NotDriven(reason),
+            Attempt::Impossible(reason) => Attempt::Impossible(reason),
+        })
+    }
+}
+
+/// A run of a case on each platform: a matrix. The first one has a run before it that is not
+/// counted.
+fn one_run(case: &str, round: usize) -> io::Result<Attempt<Vec<u8>>> {
+    let warm_ups = if round == 0 { "1" } else { "0" };
+    of_script(case, &["-n", "1", "-w", warm_ups, "--on", &platforms(round)])
+}
+
+/// A run of a case that is reported call by call.
+fn once(case: &str) -> io::Result<Attempt<Vec<u8>>> {
+    of_script(case, &["--once"])
 }
 
 /// The JSON that the script writes about a case.
-fn of_script(case: &str, options: &[&str]) -> io::Result<Result<Vec<u8>, String>> {
+fn of_script(case: &str, options: &[&str]) -> io::Result<Attempt<Vec<u8>>> {
     let out = tempfile::tempdir()?;
     let mut command = Command::new("bash");
     command.arg(SCRIPT).args(options);
     let output = command.arg("-o").arg(out.path()).arg(case).stdin(Stdio::null()).output()?;
-    match std::fs::read(out.path().join(format!("{case}.json"))) {
-        Ok(bytes) => Ok(Ok(bytes)),
-        Err(_) => Ok(Err(reason(case, out.path(), &output.stderr))),
+    Ok(left_by_script(case, out.path(), &output.stderr))
+}
+
+/// What the script left in its folder. It keeps no JSON of runs that do not count; that there were
+/// runs with a window is known by the file in which their ends are told.
+fn left_by_script(case: &str, out: &Path, complaints: &[u8]) -> Attempt<Vec<u8>> {
+    match fs::read(out.join(format!("{case}.json"))) {
+        Ok(bytes) => Attempt::Counts(bytes),
+        Err(_) => {
+            let reason = reason(case, out, complaints);
+            match out.join(format!("{case}.driven.txt")).is_file() {
+                true => Attempt::NotDriven(reason),
+                false => Attempt::Impossible(reason),
+            }
+        }
     }
 }
 
@@ -126,7 +178,7 @@ fn platforms(round: usize) -> String {
 
 /// Why a case left nothing.
 fn reason(case: &str, out: &Path, complaints: &[u8]) -> String {
-    let told = std::fs::read_to_string(out.join("left-out.txt")).unwrap_or_default();
+    let told = fs::read_to_string(out.join("left-out.txt")).unwrap_or_default();
     let complaints = String::from_utf8_lossy(complaints);
     let last = |text: &str| text.lines().rfind(|line| !line.is_empty()).map(str::to_owned);
     let why = last(told.trim_start_matches("not run: "))
@@ -279,6 +331,113 @@ fn shares(platform: &Platform) -> Vec<(String, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A folder with an `xdotool` that does what this shell text says, with `$PLACE` as the directory
+    /// of the program, and with a `sleep` that is short.
+    fn desk(xdotool: &str) -> tempfile::TempDir {
+        let desk = tempfile::tempdir().unwrap();
+        for folder in ["bin", "place/a", "place/b"] {
+            fs::create_dir_all(desk.path().join(folder)).unwrap();
+        }
+        for (name, text) in [("xdotool", xdotool), ("sleep", "command -p sleep 0.01")] {
+            let path = desk.path().join("bin").join(name);
+            fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        desk
+    }
+
+    /// What the driver of Meld's case says of a run of this program, and whether the program ended
+    /// with success.
+    fn drive(desk: &Path, program: &str) -> (String, bool) {
+        let place = desk.join("place");
+        let mut child = Command::new("timeout")
+            .args(["30", "sh", "-c", program])
+            .current_dir(&place)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("posix/window.sh");
+        let driven = Command::new("timeout")
+            .args(["25", "bash"])
+            .arg(driver)
+            .arg("diff")
+            .arg(&place)
+            .arg(desk.join("report"))
+            .env("PATH", format!("{}:{path}", desk.join("bin").display()))
+            .env("PLACE", &place)
+            .stdin(Stdio::null())
+            .status();
+        let status = child.wait().unwrap();
+        assert!(driven.is_ok());
+        (fs::read_to_string(desk.join("report")).unwrap(), status.success())
+    }
+
+    /// Ends when its window is closed.
+    const PROGRAM: &str = "until [ -e closed ]; do sleep 0.02; done";
+    /// Finds the window, stores at Ctrl-S, and closes the program at Ctrl-Q.
+    const HANDS: &str = r#"case "$*" in
+        search*) echo 7 ;;
+        *getwindowname) echo Meld ;;
+        key*ctrl+s) echo stored >"$PLACE/b/1" ;;
+        key*ctrl+q) : >"$PLACE/closed" ;;
+    esac"#;
+
+    #[test]
+    fn run_that_was_driven_to_its_end_is_done() {
+        let desk = desk(HANDS);
+        assert_eq!(drive(desk.path(), PROGRAM), ("done\n".to_owned(), true));
+    }
+
+    /// xdotool fails when a window goes away while it looks at it: that is not taken for an answer.
+    #[test]
+    fn failing_look_for_a_window_is_repeated() {
+        let fails = r#"case "$*" in search*)
+            if ! [ -e "$PLACE/third" ]; then
+                if [ -e "$PLACE/second" ]; then : >"$PLACE/third"; fi
+                : >"$PLACE/second"
+                exit 1
+            fi ;;
+        esac"#;
+        let desk = desk(&format!("{fails}\n{HANDS}"));
+        assert_eq!(drive(desk.path(), PROGRAM), ("done\n".to_owned(), true));
+    }
+
+    /// A program that does not close is ended, and its run is none.
+    #[test]
+    fn program_that_does_not_close_is_not_done() {
+        let desk = desk(&HANDS.replace("ctrl+q", "ctrl+x"));
+        let expected = "the program does not end by ctrl+q\n".to_owned();
+        assert_eq!(drive(desk.path(), PROGRAM), (expected, false));
+    }
+
+    #[test]
+    fn keys_of_no_effect_are_not_done() {
+        let desk = desk(&HANDS.replace("ctrl+s", "ctrl+x"));
+        assert_eq!(drive(desk.path(), PROGRAM), ("nothing was stored\n".to_owned(), false));
+    }
+
+    /// The program may end before anything was done.
+    #[test]
+    fn program_that_ends_too_early_is_not_done() {
+        let desk = desk(r#": >"$PLACE/closed""#);
+        let expected = "the program ended before it had a window \"Meld\"\n".to_owned();
+        assert_eq!(drive(desk.path(), PROGRAM), (expected, true));
+    }
+
+    /// Runs that were not driven to their end are others than a case that this machine cannot run.
+    #[test]
+    fn undriven_runs_are_told_from_impossible_ones() {
+        let out = tempfile::tempdir().unwrap();
+        let left = || left_by_script("diff", out.path(), b"no root");
+        assert_eq!(left(), Attempt::Impossible("diff: no root".to_owned()));
+        fs::write(out.path().join("diff.driven.txt"), "nothing was stored\n").unwrap();
+        assert_eq!(left(), Attempt::NotDriven("diff: no root".to_owned()));
+        fs::write(out.path().join("diff.json"), "{}").unwrap();
+        assert_eq!(left(), Attempt::Counts(b"{}".to_vec()));
+    }
 
     /// The suite and the script know the same cases.
     #[test]
@@ -303,8 +462,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let error = reason("diff", folder.path(), b"line\nno root\n");
         assert_eq!(error, "diff: no root");
-        std::fs::write(folder.path().join("left-out.txt"), "not run: diff: there is no meld\n")
-            .unwrap();
+        fs::write(folder.path().join("left-out.txt"), "not run: diff: there is no meld\n").unwrap();
         assert_eq!(reason("diff", folder.path(), b"else"), "diff: there is no meld");
     }
 

@@ -170,6 +170,10 @@ fn reload(values: &Values, outcome: &mut Outcome) {
         add("reload_vs_indexeddb_map", "indexedDbMap", None);
         add("reload_vs_opfs_file", "opfsFile", None);
         outcome.add(format!("reload_ms_{size}mib"), values.get(&heap).cloned(), "ms", None);
+        for kind in ["heap", "json"] {
+            let key = format!("state_{kind}_mib_{size}");
+            outcome.add(format!("{key}mib"), values.get(&key).cloned(), "MiB", None);
+        }
     }
 }
 
@@ -185,7 +189,8 @@ fn commit(values: &Values, outcome: &mut Outcome) {
         outcome.add(key, known, "x", goal);
         let ours = format!("commit_ms_{size}");
         let key = format!("commit_100_found_pages_vs_opfs_{size}mib");
-        outcome.add(key, over(values, &ours, &plain), "x", None);
+        let goal = (size == 64).then_some(Goal::AtMost(1.6));
+        outcome.add(key, over(values, &ours, &plain), "x", goal);
         outcome.add(format!("commit_ms_{size}mib"), values.get(&ours).cloned(), "ms", None);
         let found = values.get(&format!("find_ms_{size}")).cloned();
         outcome.add(format!("find_changed_ms_{size}mib"), found, "ms", None);
@@ -226,7 +231,7 @@ fn spellcheck(values: &Values, outcome: &mut Outcome) {
 fn programs(values: &Values, outcome: &mut Outcome) {
     for (program, size, set) in SETS {
         let heap = format!("{set}_heap_ms");
-        let goal = (size.is_empty() && program != "fasta").then_some(Goal::AtLeast(3.0));
+        let goal = size.is_empty().then_some(Goal::AtLeast(3.0));
         for (peer, way, goal) in [
             ("opfs_files", "opfs", goal),
             ("opfs_records", "opfs_records", None),

@@ -3,6 +3,8 @@
 //!
 //! The request is the start of a host, a process of its own as the paper's system-call interceptor
 //! is: this program, copied to where nobody else has it mapped. It starts the applet and says so.
+//! Where it is asked for that, it makes the first call, too, over the bare channel, and says what
+//! that took: with the applet in the jail, and with the same program started by `exec` alone.
 //!
 //! Invariants: before a cold start the host, the applet and what was compiled of it are out of the
 //! page cache; a warm one follows a start that is not counted. Files that other processes have
@@ -22,6 +24,8 @@ use procfs::process::{MMapPath, Process};
 use rustix::fs::{Advice, fadvise};
 
 use crate::applet::PEER;
+use crate::applet::channel::Caller;
+use crate::applet::processors::Placement;
 use crate::applet::spawn::{first_byte_ms, forked};
 use crate::applet::started::start;
 use crate::race::{Side, race};
@@ -37,6 +41,10 @@ const APPLET: &str = "echo";
 /// What a host is to start, and where it keeps what it compiled.
 const APPLET_VARIABLE: &str = "HOLDFAST_BENCH_APPLET";
 const CACHE_VARIABLE: &str = "HOLDFAST_BENCH_CACHE";
+/// There if the host is to make a call.
+const CALL_VARIABLE: &str = "HOLDFAST_BENCH_FIRST_CALL";
+/// What the host says first.
+const SERVES: &[u8] = b"s";
 
 const COLD: &str = "native, cold";
 const WARM: &str = "native, warm";
@@ -44,6 +52,10 @@ const WASM_COLD: &str = "WebAssembly, cold";
 const WASM_WARM: &str = "WebAssembly, warm";
 const PLAIN_COLD: &str = "fork and exec, cold";
 const PLAIN_WARM: &str = "fork and exec, warm";
+const FILTERED_COLD: &str = "first call in the jail, cold";
+const FILTERED_WARM: &str = "first call in the jail, warm";
+const UNFILTERED_COLD: &str = "first call without, cold";
+const UNFILTERED_WARM: &str = "first call without, warm";
 
 /// The paper's faster machine.
 const PAPER_COLD_MS: f64 = 181.0;
@@ -66,6 +78,10 @@ pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
         Side::new(WASM_WARM, || wasm.warm_ms()),
         Side::new(PLAIN_COLD, || plain.cold_ms()),
         Side::new(PLAIN_WARM, || plain.warm_ms()),
+        Side::new(FILTERED_COLD, || native.first_call_cold_us()),
+        Side::new(FILTERED_WARM, || native.first_call_warm_us()),
+        Side::new(UNFILTERED_COLD, || plain.first_call_cold_us()),
+        Side::new(UNFILTERED_WARM, || plain.first_call_warm_us()),
     ];
     let times = race(runs, sides)?;
     let cold = Some(Goal::AtMost(PAPER_COLD_MS));
@@ -83,22 +99,55 @@ pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     outcome.add("start_cold_vs_warm", times.ratio(COLD, WARM), "x", None);
     outcome.add("start_cold_vs_plain", times.ratio(COLD, PLAIN_COLD), "x", None);
     outcome.add("start_warm_vs_plain", times.ratio(WARM, PLAIN_WARM), "x", None);
+    for (key, side) in [
+        ("first_call_filtered_cold_us", FILTERED_COLD),
+        ("first_call_filtered_warm_us", FILTERED_WARM),
+        ("first_call_unfiltered_cold_us", UNFILTERED_COLD),
+        ("first_call_unfiltered_warm_us", UNFILTERED_WARM),
+    ] {
+        outcome.add(key, times.of(side).cloned(), "us", None);
+    }
+    for (key, filtered, unfiltered) in [
+        ("first_call_cold_filtered_vs_unfiltered", FILTERED_COLD, UNFILTERED_COLD),
+        ("first_call_warm_filtered_vs_unfiltered", FILTERED_WARM, UNFILTERED_WARM),
+    ] {
+        outcome.add(key, times.ratio(filtered, unfiltered), "x", None);
+    }
     Ok(())
 }
 
 /// The fresh host: starts the applet, says that it serves, and ends it.
 pub(crate) fn host() -> io::Result<()> {
+    let applet = named(APPLET_VARIABLE)?;
+    if is_to_call() {
+        return first_call(Caller::jailed(&applet)?);
+    }
     let grants = Grants::none().cache_dir(named(CACHE_VARIABLE)?);
-    let applet = start(named(APPLET_VARIABLE)?, grants)?;
-    say_that_it_serves()?;
+    let applet = start(applet, grants)?;
+    say(&mut io::stdout(), None)?;
     drop(applet);
     Ok(())
 }
 
-/// The same without a sandbox: the program, which has no channel, says so and ends.
+/// The same without a sandbox: the program, which has no channel unless it is to be called, says so
+/// and ends.
 pub(crate) fn plain_host() -> io::Result<()> {
-    first_byte_ms(&mut forked(&named(APPLET_VARIABLE)?))?;
-    say_that_it_serves()
+    let program = named(APPLET_VARIABLE)?;
+    if is_to_call() {
+        return first_call(Caller::unjailed(&program)?);
+    }
+    first_byte_ms(&mut forked(&program))?;
+    say(&mut io::stdout(), None)
+}
+
+fn is_to_call() -> bool {
+    std::env::var_os(CALL_VARIABLE).is_some()
+}
+
+/// Calls an applet that was just started, which ends then.
+fn first_call(mut applet: Caller) -> io::Result<()> {
+    let call_us = applet.round_trip_us(Placement::Free, 1)?;
+    say(&mut io::stdout(), Some(call_us))
 }
 
 fn named(variable: &str) -> io::Result<PathBuf> {
@@ -106,9 +155,18 @@ fn named(variable: &str) -> io::Result<PathBuf> {
     value.map(PathBuf::from).ok_or_else(|| Error::other(format!("{variable} is not set")))
 }
 
-fn say_that_it_serves() -> io::Result<()> {
-    let mut out = io::stdout();
-    out.write_all(b"s").and_then(|()| out.flush())
+/// Says that the applet serves, and what a call has taken.
+fn say(out: &mut impl Write, call_us: Option<f64>) -> io::Result<()> {
+    out.write_all(SERVES)?;
+    if let Some(us) = call_us {
+        write!(out, "{us}")?;
+    }
+    out.flush()
+}
+
+/// What a call has taken, from what was said after that the applet serves.
+fn call_us(said: &str) -> io::Result<f64> {
+    said.parse().map_err(|_| Error::other("the host does not say what its call took"))
 }
 
 /// The files of a start, in a folder beside this program: on a disk, and not shared with other programs.
@@ -242,8 +300,28 @@ impl Host<'_> {
         self.start_ms()
     }
 
+    fn first_call_cold_us(&self) -> io::Result<f64> {
+        self.files.drop_from_memory()?;
+        self.first_call_us()
+    }
+
+    fn first_call_warm_us(&self) -> io::Result<f64> {
+        self.first_call_us()?;
+        self.first_call_us()
+    }
+
     /// Until it says that the applet serves. Its end is waited for, but not measured.
     fn start_ms(&self) -> io::Result<f64> {
+        self.run(&mut self.command()).map(|(taken_ms, _)| taken_ms)
+    }
+
+    /// What its first call takes after the start.
+    fn first_call_us(&self) -> io::Result<f64> {
+        let (_, said) = self.run(self.command().env(CALL_VARIABLE, "1"))?;
+        call_us(&said)
+    }
+
+    fn command(&self) -> Command {
         let mut command = Command::new(&self.files.program);
         command
             .args([PEER, self.role])
@@ -251,14 +329,23 @@ impl Host<'_> {
             .env(CACHE_VARIABLE, self.files.cache())
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
+        command
+    }
+
+    /// Milliseconds until it says that the applet serves, and what it says after that.
+    fn run(&self, command: &mut Command) -> io::Result<(f64, String)> {
         let started = Instant::now();
         let mut child = command.spawn()?;
         let mut said = [0];
         let serves = child.stdout.as_mut().map_or(Ok(0), |out| out.read(&mut said))?;
         let taken_ms = ms_since(started);
+        let mut rest = String::new();
+        if let Some(out) = &mut child.stdout {
+            out.read_to_string(&mut rest)?;
+        }
         let status = child.wait()?;
         if serves == 1 && status.success() {
-            return Ok(taken_ms);
+            return Ok((taken_ms, rest));
         }
         Err(Error::other(format!("the host of {} ended with {status}", self.applet.display())))
     }
@@ -288,6 +375,20 @@ mod tests {
         assert!(before >= 1 << 20, "{before}");
         files.drop_from_memory().unwrap();
         assert_eq!(resident_bytes(&files.own().unwrap()), Some(0));
+    }
+
+    /// The byte by which a start is timed comes first, and what a call took after it.
+    #[test]
+    fn host_says_what_its_first_call_took() {
+        let mut said = Vec::new();
+        say(&mut said, Some(12.5)).unwrap();
+        let (serves, rest) = said.split_at(SERVES.len());
+        assert_eq!(serves, SERVES);
+        assert_eq!(call_us(std::str::from_utf8(rest).unwrap()).unwrap(), 12.5);
+        said.clear();
+        say(&mut said, None).unwrap();
+        assert_eq!(said, SERVES);
+        assert!(call_us("").is_err());
     }
 
     /// This program's libraries are found, itself not being one.

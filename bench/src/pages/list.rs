@@ -10,6 +10,10 @@ use std::path::PathBuf;
 const LIST: &str = include_str!("../../pages.txt");
 /// The same of the collection, with modules of Go in the place of packages.
 const COLLECTION: &str = include_str!("../../collection.txt");
+/// Articles of the collection, of as many houses, that stand beside the list where a page is opened
+/// again: the list has documentation alone.
+const ARTICLES: [&str; 8] =
+    ["ars-1", "bbc-1", "guardian-1", "heise", "lwn-1", "nytimes-1", "wapo-1", "wikipedia"];
 /// Where the contents of the packages are.
 const FOLDER: &str = "HOLDFAST_PAGES";
 
@@ -32,7 +36,15 @@ pub(super) fn site() -> PathBuf {
 /// # Errors
 /// When there is none.
 pub(super) fn pages() -> io::Result<(Vec<Page>, Vec<String>)> {
-    read(LIST)
+    read(LIST, |_| true)
+}
+
+/// Articles to be measured like [`pages`]; the names of the two are different ones.
+///
+/// # Errors
+/// When there is none.
+pub(super) fn articles() -> io::Result<(Vec<Page>, Vec<String>)> {
+    read(COLLECTION, |name| ARTICLES.contains(&name))
 }
 
 /// The same of the collection.
@@ -40,13 +52,16 @@ pub(super) fn pages() -> io::Result<(Vec<Page>, Vec<String>)> {
 /// # Errors
 /// When there is none.
 pub(super) fn collection() -> io::Result<(Vec<Page>, Vec<String>)> {
-    read(COLLECTION)
+    read(COLLECTION, |_| true)
 }
 
-fn read(list: &'static str) -> io::Result<(Vec<Page>, Vec<String>)> {
+fn read(
+    list: &'static str,
+    is_wanted: impl Fn(&str) -> bool,
+) -> io::Result<(Vec<Page>, Vec<String>)> {
     let site = site();
     let (mut pages, mut missing) = (Vec::new(), Vec::new());
-    for (name, package, path) in listed(list) {
+    for (name, package, path) in listed(list).filter(|(name, ..)| is_wanted(name)) {
         match fs::read(site.join(path)) {
             Ok(source) => pages.push(Page { name, path, source }),
             Err(_) => missing.push(format!("the page {name} of the package {package}")),
@@ -80,6 +95,16 @@ pub(super) fn told(pages: &[Page]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The articles are in the collection, and their keys are not those of other pages.
+    #[test]
+    fn articles_are_in_the_collection_alone() {
+        let names = |list| listed(list).map(|(name, ..)| name).collect::<Vec<&str>>();
+        let (pages, collection) = (names(LIST), names(COLLECTION));
+        for article in ARTICLES {
+            assert!(collection.contains(&article) && !pages.contains(&article), "{article}");
+        }
+    }
 
     /// Every page of the list has its own name, a package and a path.
     #[test]

@@ -101,8 +101,19 @@ pub(super) fn run(
         disk: ground.on_disk("cache")?,
         pictures: ground.in_memory("pictures")?,
     };
+    // Without articles there are the others.
+    let articles = match list::articles() {
+        Ok((articles, missing)) => {
+            outcome.missing.extend(missing);
+            articles
+        }
+        Err(error) => {
+            outcome.missing.push(format!("articles opened again: {error}"));
+            Vec::new()
+        }
+    };
     let mut all = Vec::new();
-    for page in pages {
+    for page in pages.iter().chain(&articles) {
         let rounds = if page.source.len() > LARGE_BYTES { super::fewer(runs) } else { runs };
         match bench.page(page, rounds, &WAYS) {
             Ok(found) => all.push((page.name, found)),
@@ -111,6 +122,12 @@ pub(super) fn run(
             }
         }
     }
+    let from_the_web = |name: &str| articles.iter().any(|article| article.name == name);
+    let count = all.iter().filter(|(name, _)| from_the_web(name)).count();
+    outcome.note(format!(
+        "opened again: {} pages of documentation, {count} articles of the web",
+        all.len() - count
+    ));
     tell(&all, outcome);
     Ok(())
 }
