@@ -10,6 +10,9 @@ use crate::results::{Results, replace, write_json};
 use crate::session::{Earlier, Session};
 use crate::{html, markdown};
 
+/// The report for programs; it has all that the others are written from.
+const JSON: &str = "results.json";
+
 /// A report to be made.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -30,6 +33,9 @@ pub struct Request {
 /// each step, so that a run that is stopped leaves a report. `tell` gets a line for each thing that
 /// a person waits for or should know.
 ///
+/// A directory with a `results.json` and none of the steps' results, as of a report that is kept in
+/// the source tree, gets its report again with [`Earlier::Only`], as the table of papers is now.
+///
 /// # Errors
 /// [`ReportError`]. [`ReportError::StepsFailed`] comes when the report is written.
 pub fn make(request: &Request, tell: &mut dyn FnMut(&str)) -> Result<Report, ReportError> {
@@ -49,8 +55,13 @@ fn make_with(
     let session = Session { source, out: out.clone(), cargo, earlier: request.earlier };
     session
         .run(&plan, &mut results, tell, &mut |results| write(&papers, results, &out).map(drop))?;
-    let report = write(&papers, &results, &out)?
-        .ok_or_else(|| ReportError::NoResults { out: request.out.clone() })?;
+    let report = match write(&papers, &results, &out)? {
+        None if request.earlier == Earlier::Only && results.in_order(&papers).is_empty() => {
+            renew(&papers, &out)?
+        }
+        written => written,
+    };
+    let report = report.ok_or_else(|| ReportError::NoResults { out: request.out.clone() })?;
     let failed = failed_steps(&plan, &results);
     match failed.is_empty() {
         true => Ok(report),
@@ -69,10 +80,28 @@ fn write(papers: &Papers, results: &Results, out: &Path) -> Result<Option<Report
         return Ok(None);
     }
     let report = Report::new(papers, &done);
-    write_json(&out.join("results.json"), &report)?;
-    replace(&out.join("results.md"), markdown::markdown(&report).as_bytes())?;
-    replace(&out.join("index.html"), html::page(&report).as_bytes())?;
+    write_files(&report, out)?;
     Ok(Some(report))
+}
+
+/// Writes the report of a directory's `results.json` again, if there is one.
+fn renew(papers: &Papers, out: &Path) -> Result<Option<Report>, ReportError> {
+    let path = out.join(JSON);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let read =
+        || -> std::io::Result<Report> { Ok(serde_json::from_slice(&std::fs::read(&path)?)?) };
+    let report = read().map_err(while_doing(format!("cannot read {}", path.display())))?;
+    let report = report.renewed(papers);
+    write_files(&report, out)?;
+    Ok(Some(report))
+}
+
+fn write_files(report: &Report, out: &Path) -> Result<(), ReportError> {
+    write_json(&out.join(JSON), report)?;
+    replace(&out.join("results.md"), markdown::markdown(report).as_bytes())?;
+    replace(&out.join("index.html"), html::page(report).as_bytes())
 }
 
 fn failed_steps(plan: &[(Step, u32)], results: &Results) -> Vec<String> {
@@ -260,6 +289,26 @@ mod tests {
         let error = tree.make(&["pool"], Earlier::Never).0.unwrap_err().to_string();
         assert!(error.starts_with("there are no results in "), "{error}");
         assert!(!tree.out().join("index.html").exists());
+    }
+
+    /// A report without the results of its steps is written again, as the table is by then; a file
+    /// that is no report is an error and stays.
+    #[test]
+    fn report_is_renewed_from_its_json() {
+        let tree = Tree::new();
+        tree.make(&[], Earlier::Never).0.unwrap();
+        let before = fs::read_to_string(tree.out().join("results.md")).unwrap();
+        fs::remove_dir_all(tree.out().join("steps")).unwrap();
+        tree.write(PATH, &TABLE.replace("a phone", "It takes {pool pool_s min}."));
+        let (made, _, ran) = tree.make(&[], Earlier::Only);
+        assert_eq!(keys(&made.unwrap()), ["pool_s", "trace_s"]);
+        let after = fs::read_to_string(tree.out().join("results.md")).unwrap();
+        assert!(ran.is_empty() && after.contains("It takes 1 s."), "{after}");
+        assert_eq!(after.replace("It takes 1 s.", "a phone"), before);
+        tree.write("report/results.json", "{");
+        let error = tree.make(&[], Earlier::Only).0.unwrap_err().to_string();
+        assert!(error.contains("cannot read") && error.contains("results.json"), "{error}");
+        assert_eq!(fs::read_to_string(tree.out().join("results.json")).unwrap(), "{");
     }
 
     /// A suite that cannot be built is not started.

@@ -3,6 +3,7 @@
 //!
 //! - [`command`] makes a report from a request.
 //! - [`papers`] reads `papers.toml`: papers, their tables and figures, and the steps of a run.
+//!   [`prose`] fills the numbers of a run into its sentences.
 //! - [`session`] runs the steps, each in a process of its own; a stopped run goes on where it was.
 //!   [`account`] says how much of the machine others used meanwhile.
 //! - [`results`] keeps what came of each step, in a file of its own.
@@ -25,6 +26,7 @@ pub mod machine;
 pub mod markdown;
 pub mod number;
 pub mod papers;
+pub mod prose;
 pub mod report;
 pub mod results;
 mod scale;

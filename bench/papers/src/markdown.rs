@@ -6,6 +6,7 @@ use std::fmt::Write;
 use crate::number::short;
 use crate::papers::Better;
 use crate::report::{ExhibitPart, Judged, Missed, Report, StepLine, Verdict, date};
+use crate::source;
 
 /// The report.
 #[must_use]
@@ -123,20 +124,28 @@ pub(crate) fn introduction(report: &Report) -> String {
     let others = match report.steps_of_others() {
         (0, 0) => String::new(),
         (machine, source) => format!(
-            "Of {} steps {machine} ran on another machine and {source} from another source, as the list of steps \
+            "Of {} steps {machine} ran on another machine, or after another start of it, and {source} from another source, as the list of steps \
              says. ",
             report.steps.len()
         ),
     };
+    let changed = match report.steps_of_changed_source() {
+        0 => String::new(),
+        changed => format!("{changed} were built from uncommitted changes. "),
+    };
+    // Results of before machines had ids.
+    let alike = match report.machine.id {
+        Some(_) => "",
+        None => "Its steps do not tell machines of one kind apart. ",
+    };
     format!(
-        "{}. Source {}, from {} to {}. {}{others}Of the tables and figures {} hold, {} hold in part, {} do not ({} of \
+        "{}. Source {}, from {} to {}. {quick}{others}{changed}{alike}Of the tables and figures {} hold, {} hold in part, {} do not ({} of \
          these judged by our goals, as the paper has no number), {} only describe, and of {} nothing was measured; \
          {met} of {goals} goals are met, {} of them by numbers that are not firm.",
         report.machine.line(),
-        report.source,
+        source::described(&report.source),
         date(report.between.0),
         date(report.between.1),
-        quick,
         report.count(Verdict::Holds),
         report.count(Verdict::Partly),
         report.count(Verdict::Fails),

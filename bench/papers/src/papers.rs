@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::error::{ReportError, while_doing};
+use crate::prose;
 
 /// Where the table is in the source tree.
 pub const PATH: &str = "bench/papers/papers.toml";
@@ -20,7 +21,7 @@ pub struct Papers {
     /// The papers.
     pub paper: Vec<Paper>,
     /// Why goals are missed: for a suite and a key, or a key's beginning and `*`, where the time or
-    /// the bytes go, and which command shows it.
+    /// the bytes go, and which command shows it; as in [`prose`].
     #[serde(default)]
     pub why: BTreeMap<String, BTreeMap<String, String>>,
 }
@@ -74,7 +75,7 @@ pub struct Exhibit {
     pub label: String,
     /// What it shows.
     pub title: String,
-    /// How the two sides differ: machine, workload, what is counted.
+    /// How the two sides differ: machine, workload, what is counted; as in [`prose`].
     pub setting: String,
     /// Whether a larger number is the better one.
     pub better: Better,
@@ -84,9 +85,9 @@ pub struct Exhibit {
     /// Its numbers.
     pub row: Vec<Row>,
     /// What is said when every row is at least as good as the paper's (or meets our goal, where the
-    /// paper has no number).
+    /// paper has no number); as in [`prose`].
     pub holds: String,
-    /// What is said when one is not.
+    /// What is said when one is not; as in [`prose`].
     pub fails: String,
 }
 
@@ -159,7 +160,8 @@ impl Papers {
     /// # Errors
     /// What is wrong with it: its form, a step or an exhibit that is there twice, a row whose suite
     /// no step runs or that has both a number and words of the paper, a goal that is none, points
-    /// without an axis, a reason for a suite or key that cannot be.
+    /// without an axis, a reason for a suite or key that cannot be, a sentence with what is no
+    /// reference or refers to a suite that no step runs.
     pub fn parse(text: &str) -> Result<Papers, String> {
         let papers: Papers = toml::from_str(text).map_err(|error| error.to_string())?;
         let mut steps = BTreeSet::new();
@@ -209,7 +211,33 @@ impl Papers {
                 return Err(format!("why.{suite}.{key}: no text, or a `*` inside of the key"));
             }
         }
+        for (place, text) in papers.sentences() {
+            let found = prose::references(text).map_err(|reason| format!("{place}: {reason}"))?;
+            if let Some(unknown) = found.iter().find(|found| !suites.contains(found.suite)) {
+                return Err(format!("{place}: no step runs the suite {}", unknown.suite));
+            }
+        }
         Ok(papers)
+    }
+
+    /// All sentences that may refer to numbers of a run, each with where it stands.
+    #[must_use]
+    pub fn sentences(&self) -> Vec<(String, &str)> {
+        let mut sentences = Vec::new();
+        for paper in &self.paper {
+            for exhibit in &paper.exhibit {
+                let Exhibit { label, setting, holds, fails, .. } = exhibit;
+                for (name, text) in [("setting", setting), ("holds", holds), ("fails", fails)] {
+                    sentences.push((format!("{}: {label}, {name}", paper.id), text.as_str()));
+                }
+            }
+        }
+        for (suite, reasons) in &self.why {
+            for (key, text) in reasons {
+                sentences.push((format!("why.{suite}.{key}"), text.as_str()));
+            }
+        }
+        sentences
     }
 
     /// Why the goal of a key is missed, if the table says so: of the key itself, or of the longest
@@ -323,6 +351,7 @@ mod tests {
         let idle = SMALL.replace("runs = 5", "runs = 0");
         let point = SMALL.replace("unit = \"s\"", "unit = \"s\"\nat = 20.0");
         let goal = SMALL.replace("unit = \"s\"", "unit = \"s\"\ngoal = \"> 3\"");
+        let setting = SMALL.replace("setting = \"phone\"", "setting = \"{pool flush_s\"");
         let reason = |suite, key, text| format!("{SMALL}\n[why.{suite}]\n\"{key}\" = '{text}'");
         for (text, complaint) in [
             (twice, "the step pool/flush is there twice"),
@@ -335,6 +364,9 @@ mod tests {
             (reason("dice", "a", "b"), "why.dice: no step runs the suite"),
             (reason("pool", "a*b", "b"), "why.pool.a*b: "),
             (reason("pool", "a", " "), "why.pool.a: no text"),
+            (reason("pool", "a", "{pool}"), "why.pool.a: {pool} is no reference"),
+            (reason("pool", "a", "{dice a}"), "why.pool.a: no step runs the suite dice"),
+            (setting, "qnvram: Section 3, setting: a brace"),
         ] {
             let error = Papers::parse(&text).unwrap_err();
             assert!(error.contains(complaint), "{error}");

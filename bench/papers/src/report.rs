@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::machine::Machine;
 use crate::number::{rounded, with_unit};
 use crate::papers::{Better, Exhibit, Papers, Row, parse_goal};
+use crate::prose::{self, Reference, Value};
 use crate::results::{Done, Measured};
+use crate::source;
 
 /// A result of fewer values is not firm.
 const FIRM_VALUES: u64 = 5;
@@ -16,6 +18,9 @@ const FIRM_VALUES: u64 = 5;
 const FIRM_OTHERS: f64 = 0.10;
 /// Nor is one whose largest value is more times its least than this.
 const FIRM_SPREAD: f64 = 4.0;
+
+/// Every measurement, by suite and key.
+pub(crate) type Suites = BTreeMap<String, BTreeMap<String, Judged>>;
 
 /// The whole report.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -30,7 +35,7 @@ pub struct Report {
     pub steps: Vec<StepLine>,
     /// The papers.
     pub papers: Vec<PaperPart>,
-    /// Goals of suites that are missed, by suite and key.
+    /// Goals that are missed, of suites and of rows, by suite and key.
     pub missed: Vec<Missed>,
     /// Every measurement, by suite and key.
     pub suites: BTreeMap<String, BTreeMap<String, Judged>>,
@@ -75,14 +80,14 @@ impl Judged {
     }
 }
 
-/// A goal of a suite that is missed.
+/// A goal that is missed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Missed {
     /// Suite of the key.
     pub suite: String,
     /// Key of the measurement.
     pub key: String,
-    /// The median as it is shown.
+    /// The median as it is shown, in the unit of the row if the goal is a row's.
     pub shown: String,
     /// What it should come to.
     pub goal: String,
@@ -138,9 +143,14 @@ impl StepLine {
     /// source or machine.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let runs = self.full_runs.iter().map(|full| format!("{full} runs in a full run"));
-        let source = self.source.iter().map(|source| format!("source {source}"));
+        let named = |name: &String| format!("source {}", source::described(name));
+        let source = self.source.iter().map(named);
         let machine = self.machine.iter().map(Machine::line);
         self.missing.iter().cloned().chain(runs).chain(source).chain(machine).collect()
+    }
+
+    fn suite(&self) -> &str {
+        self.name.split('/').next().unwrap_or(&self.name)
     }
 }
 
@@ -251,7 +261,7 @@ impl Report {
     /// Only exhibits of whose suites at least one step was run are in it.
     #[must_use]
     pub fn new(papers: &Papers, done: &[Done]) -> Report {
-        let mut suites: BTreeMap<String, BTreeMap<String, Judged>> = BTreeMap::new();
+        let mut suites = Suites::new();
         for done in done {
             let suite = suites.entry(done.suite.clone()).or_default();
             let found = |(key, one): (&String, &Measured)| (key.clone(), Judged::new(one, done));
@@ -262,16 +272,29 @@ impl Report {
         let machine = most_frequent(machines.iter().map(String::as_str));
         let machine = done.iter().map(|done| &done.machine).find(|found| found.line() == machine);
         let source = most_frequent(done.iter().map(|done| done.source.as_str()));
+        let report = Report {
+            machine: machine.map_or_else(Machine::here, Clone::clone),
+            source: source.to_owned(),
+            between: (times().min().unwrap_or(0), times().max().unwrap_or(0)),
+            steps: done.iter().map(|done| step_line(done, papers, source, machine)).collect(),
+            papers: Vec::new(),
+            missed: Vec::new(),
+            suites,
+        };
+        report.renewed(papers)
+    }
+
+    /// The same measurements beside the table of papers as it is now. What a step is remarked for
+    /// stays as it was.
+    #[must_use]
+    pub fn renewed(self, papers: &Papers) -> Report {
+        let (suites, steps) = (&self.suites, &self.steps);
+        let of_run =
+            |exhibit: &&Exhibit| exhibit.row.iter().any(|row| suites.contains_key(&row.suite));
+        let part = |exhibit: &Exhibit| exhibit_part(exhibit, papers, suites, steps);
         let parts = papers.paper.iter().filter_map(|paper| {
-            let of_run = |exhibit: &&Exhibit| {
-                exhibit.row.iter().any(|row| done.iter().any(|done| done.suite == row.suite))
-            };
-            let exhibits: Vec<ExhibitPart> = paper
-                .exhibit
-                .iter()
-                .filter(of_run)
-                .map(|exhibit| exhibit_part(exhibit, papers, &suites, done))
-                .collect();
+            let exhibits: Vec<ExhibitPart> =
+                paper.exhibit.iter().filter(of_run).map(part).collect();
             (!exhibits.is_empty()).then(|| PaperPart {
                 id: paper.id.clone(),
                 title: paper.title.clone(),
@@ -279,15 +302,8 @@ impl Report {
                 exhibits,
             })
         });
-        Report {
-            machine: machine.map_or_else(Machine::here, Clone::clone),
-            source: source.to_owned(),
-            between: (times().min().unwrap_or(0), times().max().unwrap_or(0)),
-            steps: done.iter().map(|done| step_line(done, papers, source, machine)).collect(),
-            papers: parts.collect(),
-            missed: missed(papers, &suites),
-            suites,
-        }
+        let (parts, missed) = (parts.collect(), missed(papers, suites));
+        Report { papers: parts, missed, ..self }
     }
 
     /// How many steps had fewer repetitions than in a full run.
@@ -322,35 +338,79 @@ impl Report {
         exhibits.filter(|exhibit| exhibit.verdict == verdict).count()
     }
 
-    /// Goals of suites that are met, and all of them.
+    /// How many steps were built from a tree that differed from its commit.
+    #[must_use]
+    pub fn steps_of_changed_source(&self) -> usize {
+        let names = self.steps.iter().map(|step| step.source.as_ref().unwrap_or(&self.source));
+        names.filter(|name| source::is_changed(name)).count()
+    }
+
+    /// Goals that are met, and all of them, those of rows among them.
     #[must_use]
     pub fn goals(&self) -> (usize, usize) {
-        (self.judged().filter(|(_, met)| *met).count(), self.judged().count())
+        let judged = self.judged();
+        (judged.iter().filter(|(_, is_met)| *is_met).count(), judged.len())
     }
 
     /// Goals that are met by numbers that are not firm.
     #[must_use]
     pub fn goals_met_loosely(&self) -> usize {
-        self.judged().filter(|(found, met)| *met && !found.firm).count()
+        self.judged().iter().filter(|(is_firm, is_met)| *is_met && !is_firm).count()
     }
 
-    fn judged(&self) -> impl Iterator<Item = (&Judged, bool)> {
+    /// For each goal whether the number is firm, and whether it meets the goal.
+    fn judged(&self) -> Vec<(bool, bool)> {
         let all = self.suites.values().flat_map(BTreeMap::values);
-        all.filter_map(|found| Some((found, found.is_goal_met()?)))
+        let of_suites = all.filter_map(|found| Some((found.firm, found.is_goal_met()?)));
+        let exhibits = self.papers.iter().flat_map(|paper| &paper.exhibits);
+        let mut seen = BTreeSet::new();
+        let of_rows = exhibits.flat_map(|exhibit| &exhibit.rows).filter_map(|row| {
+            let (suite, key) = &row.key;
+            let (ours, found) = (row.ours.as_ref()?, self.suites.get(suite)?.get(key)?);
+            let goal = ours.goal.as_deref()?;
+            let is_new = found.measured.goal.is_none() && seen.insert((suite, key, goal));
+            Some((ours.is_firm, meets(goal, ours.median)?)).filter(|_| is_new)
+        });
+        of_suites.chain(of_rows).collect()
     }
 }
 
-fn missed(papers: &Papers, suites: &BTreeMap<String, BTreeMap<String, Judged>>) -> Vec<Missed> {
+/// The goals that are missed: those of the suites, and those that stand on a row because the suite
+/// has none for its key.
+fn missed(papers: &Papers, suites: &Suites) -> Vec<Missed> {
+    let why = |suite: &str, key: &str| papers.why(suite, key).map(|why| filled(why, suites));
     let all = suites.iter().flat_map(|(suite, found)| found.iter().map(move |one| (suite, one)));
-    all.filter(|(_, (_, found))| found.is_goal_met() == Some(false))
-        .map(|(suite, (key, found))| Missed {
+    let of_suites = all.filter(|(_, (_, found))| found.is_goal_met() == Some(false)).map(
+        |(suite, (key, found))| Missed {
             suite: suite.clone(),
             key: key.clone(),
             shown: found.shown(),
             goal: found.measured.goal.clone().unwrap_or_default(),
-            why: papers.why(suite, key).map(str::to_owned),
+            why: why(suite, key),
+        },
+    );
+    let exhibits = papers.paper.iter().flat_map(|paper| &paper.exhibit);
+    let of_rows = exhibits.flat_map(|exhibit| &exhibit.row).filter_map(|row| {
+        let found = suites.get(&row.suite)?.get(&row.key)?;
+        let goal = row.goal.as_ref().filter(|_| found.measured.goal.is_none())?;
+        let median = found.measured.median? * row.scale;
+        (meets(goal, median) == Some(false)).then(|| Missed {
+            suite: row.suite.clone(),
+            key: row.key.clone(),
+            shown: format!("{}{}", mark(found.firm), with_unit(median, &row.unit)),
+            goal: goal.clone(),
+            why: why(&row.suite, &row.key),
         })
-        .collect()
+    });
+    let mut missed: Vec<Missed> = of_suites.chain(of_rows).collect();
+    missed.sort_by(|one, other| {
+        (&one.suite, &one.key, &one.goal).cmp(&(&other.suite, &other.key, &other.goal))
+    });
+    // Several rows may stand for one measurement.
+    missed.dedup_by(|one, other| {
+        (&one.suite, &one.key, &one.goal) == (&other.suite, &other.key, &other.goal)
+    });
+    missed
 }
 
 /// Whether a value meets a goal.
@@ -392,8 +452,8 @@ fn step_line(done: &Done, papers: &Papers, source: &str, machine: Option<&Machin
 fn exhibit_part(
     exhibit: &Exhibit,
     papers: &Papers,
-    suites: &BTreeMap<String, BTreeMap<String, Judged>>,
-    done: &[Done],
+    suites: &Suites,
+    steps: &[StepLine],
 ) -> ExhibitPart {
     let mut explained = BTreeSet::new();
     let rows: Vec<RowPart> = exhibit
@@ -403,6 +463,7 @@ fn exhibit_part(
             let found = suites.get(&row.suite).and_then(|suite| suite.get(&row.key));
             let mut part = row_part(row, exhibit.better, found, papers);
             // A reason stands at the first of the rows that have it.
+            part.why = part.why.map(|why| filled(&why, suites));
             part.why = part.why.filter(|why| explained.insert(why.clone()));
             part
         })
@@ -418,16 +479,16 @@ fn exhibit_part(
         (true, _) => Verdict::Partly,
     };
     let sentence = match verdict {
-        Verdict::Holds | Verdict::Described => exhibit.holds.clone(),
+        Verdict::Holds | Verdict::Described => filled(&exhibit.holds, suites),
         Verdict::Partly | Verdict::Fails => {
-            format!("{} ({good} of {} rows.)", exhibit.fails, judged.len())
+            format!("{} ({good} of {} rows.)", filled(&exhibit.fails, suites), judged.len())
         }
-        Verdict::Open => format!("Not measured in this run: {}.", why_open(exhibit, done)),
+        Verdict::Open => format!("Not measured in this run: {}.", why_open(exhibit, steps)),
     };
     ExhibitPart {
         label: exhibit.label.clone(),
         title: exhibit.title.clone(),
-        setting: exhibit.setting.clone(),
+        setting: filled(&exhibit.setting, suites),
         better: exhibit.better,
         axis: exhibit.axis.clone(),
         rows,
@@ -482,12 +543,12 @@ fn row_part(row: &Row, better: Better, found: Option<&Judged>, papers: &Papers) 
     }
 }
 
-fn why_open(exhibit: &Exhibit, done: &[Done]) -> String {
-    let of_exhibit = |done: &&Done| exhibit.row.iter().any(|row| row.suite == done.suite);
-    let reasons: Vec<String> = done
+fn why_open(exhibit: &Exhibit, steps: &[StepLine]) -> String {
+    let of_exhibit = |step: &&StepLine| exhibit.row.iter().any(|row| row.suite == step.suite());
+    let reasons: Vec<String> = steps
         .iter()
         .filter(of_exhibit)
-        .filter_map(|done| Some(format!("{} failed: {}", done.step, done.failed.as_ref()?)))
+        .filter_map(|step| Some(format!("{} failed: {}", step.name, step.failed.as_ref()?)))
         .collect();
     match reasons.is_empty() {
         // Which of the peers that a suite misses was the one is not known here.
@@ -547,6 +608,26 @@ pub(crate) fn date(seconds: u64) -> String {
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", of_day / 3600, of_day / 60 % 60)
+}
+
+/// A sentence of the table with the numbers of the run.
+fn filled(text: &str, suites: &Suites) -> String {
+    prose::filled(text, |reference| shown(suites, reference))
+}
+
+/// A number of the run in a sentence, behind a ~ if it is the median of what is not firm.
+fn shown(suites: &Suites, reference: Reference<'_>) -> Option<String> {
+    let judged = suites.get(reference.suite)?.get(reference.key)?;
+    let measured = &judged.measured;
+    let (value, mark) = match reference.value {
+        Value::Median => (measured.median?, if judged.firm { "" } else { "~" }),
+        Value::Least => (measured.min?, ""),
+        Value::Largest => (measured.max?, ""),
+    };
+    // In a sentence nobody reads `1/s`.
+    let unit = measured.unit.as_str();
+    let unit = if unit == "1/s" { "a second" } else { unit };
+    Some(format!("{mark}{}", with_unit(value, unit)))
 }
 
 #[cfg(test)]
@@ -741,6 +822,91 @@ pub(crate) mod tests {
         assert_eq!(row.ours.as_ref().unwrap().bound, Some(2.0));
     }
 
+    /// A goal of a row is missed like one of a suite, in the row's unit; rows of one number are one
+    /// goal, and a suite's goal goes before a row's.
+    #[test]
+    fn goals_of_rows_count() {
+        let rows =
+            r#"{ label = "20 MB", published = 1.3, unit = "s", suite = "pool", key = "flush_s" },"#;
+        let with_goal = |unit: &str, scale: &str, goal: &str| {
+            let rest =
+                format!(r#"suite = "pool", key = "flush_s", scale = {scale}, goal = "{goal}""#);
+            format!(r#"{{ label = "{goal}", unit = "{unit}", {rest} }},"#)
+        };
+        let (open, met) = (with_goal("ms", "1e3", "<= 5"), with_goal("s", "1.0", "<= 1"));
+        let table = TABLE.replace(rows, &format!("{rows}{open}{open}{met}"));
+        assert_ne!(table, TABLE);
+        let report = Report::new(&Papers::parse(&table).unwrap(), &[sample_done(0.013, 0.0)]);
+        let missed: Vec<_> = report
+            .missed
+            .iter()
+            .map(|one| (one.key.as_str(), one.shown.as_str(), one.goal.as_str()))
+            .collect();
+        assert_eq!(missed, [("flush_s", "13 ms", "<= 5"), ("missed", "0.9 s", ">= 1")]);
+        assert_eq!((report.goals(), report.goals_met_loosely()), ((2, 4), 0));
+    }
+
+    /// Numbers in sentences are those of the run, in each place that has sentences.
+    #[test]
+    fn sentences_have_the_numbers_of_the_run() {
+        let table = TABLE
+            .replace("setting = \"a phone\"", "setting = \"{pool ratio min}\"")
+            .replace("It holds.", "It is {pool ratio}.")
+            .replace("It does not.", "It is only {pool flush_s} or {trace a}.")
+            .replace("<90 %> in the disk", "{pool missed}");
+        let papers = Papers::parse(&table).unwrap();
+        let part = |flush_s: f64, number: usize| {
+            let report = Report::new(&papers, &[sample_done(flush_s, 0.0)]);
+            report.papers[0].exhibits[number].clone()
+        };
+        assert_eq!(part(0.013, 0).setting, "0.45 s");
+        assert_eq!(part(0.013, 0).sentence, "It is 0.9 s.");
+        assert_eq!(part(2.6, 0).sentence, "It is only 2.6 s or (not measured). (1 of 2 rows.)");
+        assert_eq!(part(0.013, 1).rows[0].why.as_deref(), Some("`strace` shows 0.9 s."));
+        let report = Report::new(&papers, &[sample_done(0.013, 0.0)]);
+        assert_eq!(report.missed[0].why.as_deref(), Some("`strace` shows 0.9 s."));
+    }
+
+    /// A report that is read again has what the table of papers says now, and else what it had.
+    #[test]
+    fn renewed_report_is_that_of_its_steps() {
+        let text = |report: &Report| serde_json::to_string(report).unwrap();
+        let report = sample(0.013, 0.2);
+        let read: Report = serde_json::from_str(&text(&report)).unwrap();
+        assert_eq!(text(&read.renewed(&Papers::parse(TABLE).unwrap())), text(&report));
+        let table = TABLE.replace("It holds.", "It does hold.");
+        let renewed = report.renewed(&Papers::parse(&table).unwrap());
+        assert_eq!(renewed.papers[0].exhibits[0].sentence, "It does hold.");
+    }
+
+    /// A tree that differs from its commit is told, whether it is that of one step or of most.
+    #[test]
+    fn changed_source_is_told() {
+        let done = |source: &str| Done { source: source.to_owned(), ..sample_done(0.013, 0.01) };
+        let papers = Papers::parse(TABLE).unwrap();
+        let report = Report::new(&papers, &[done("a"), done("b+12"), done("a")]);
+        assert_eq!(report.steps[1].remarks(), ["source b+12 (with uncommitted changes)"]);
+        assert_eq!(report.steps_of_changed_source(), 1);
+        let report = Report::new(&papers, &[done("a"), done("b+12"), done("b+12")]);
+        assert_eq!(report.steps_of_changed_source(), 2);
+    }
+
+    /// Two machines of one kind are told apart by their ids, where the steps have them.
+    #[test]
+    fn machines_of_one_kind_are_told_apart() {
+        let of = |id: Option<&str>| {
+            let machine = Machine { id: id.map(str::to_owned), ..Machine::here() };
+            Done { machine, ..sample_done(0.013, 0.0) }
+        };
+        let papers = Papers::parse(TABLE).unwrap();
+        let report = Report::new(&papers, &[of(Some("1a")), of(Some("2b")), of(Some("1a"))]);
+        assert!(report.machine.line().ends_with(", id 1a"), "{}", report.machine.line());
+        assert_eq!(report.steps_of_others().0, 1);
+        assert!(report.steps[1].remarks()[0].ends_with(", id 2b"));
+        let report = Report::new(&papers, &[of(None), of(Some("2b"))]);
+        assert_eq!((report.machine.id.as_deref(), report.steps_of_others().0), (None, 1));
+    }
+
     /// What the JSON of a report says is what the report does.
     #[test]
     fn report_is_read_as_it_was_written() {
@@ -769,5 +935,30 @@ pub(crate) mod tests {
         ] {
             assert_eq!(date(seconds), text);
         }
+    }
+
+    #[test]
+    fn references_become_numbers_of_the_run() {
+        let suites = sample(0.013, 0.01).suites;
+        for (text, shown) in [
+            ("It takes {pool flush_s}.", "It takes 0.013 s."),
+            ("{pool flush_s min} to {pool flush_s max}", "0.0065 s to 0.026 s"),
+            ("{pool other}, {heap flush_s}", "(not measured), (not measured)"),
+            ("no number", "no number"),
+            ("", ""),
+        ] {
+            assert_eq!(filled(text, &suites), shown);
+        }
+        // What is not firm has its mark.
+        let busy = sample(0.013, 0.5).suites;
+        assert_eq!(filled("{pool flush_s}, {pool flush_s min}", &busy), "~0.013 s, 0.0065 s");
+    }
+
+    #[test]
+    fn rates_are_said_in_words() {
+        let mut suites = sample(0.013, 0.0).suites;
+        let pool = suites.get_mut("pool").unwrap();
+        pool.get_mut("flush_s").unwrap().measured.unit = "1/s".to_owned();
+        assert_eq!(filled("{pool flush_s}", &suites), "0.013 a second");
     }
 }

@@ -101,7 +101,7 @@ impl Session {
         earlier.is_some_and(|done| {
             done.is_whole()
                 && done.runs >= runs
-                && done.machine == Machine::here()
+                && done.machine.is_like(&Machine::here())
                 && is_of_source(done)
         })
     }
@@ -323,6 +323,10 @@ mod tests {
             assert!(!counts(Earlier::OfThisSource, &unlike), "{unlike:?}");
             assert!(!counts(Earlier::OfAnySource, &unlike), "{unlike:?}");
         }
+        // A machine that started again is still of its kind.
+        let restarted = Machine { id: Some("another".to_owned()), ..Machine::here() };
+        let restarted = Done { machine: restarted, ..whole.clone() };
+        assert!(counts(Earlier::OfThisSource, &restarted));
         let other = Done { source: "b".to_owned(), ..whole.clone() };
         assert!(!counts(Earlier::OfThisSource, &other) && counts(Earlier::OfAnySource, &other));
         let unknown = Done { source: source::UNKNOWN.to_owned(), ..whole };

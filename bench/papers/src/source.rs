@@ -16,6 +16,19 @@ pub(crate) fn fingerprint(source: &Path, out: &Path) -> String {
     try_fingerprint(source, out).unwrap_or_else(|| UNKNOWN.to_owned())
 }
 
+/// Whether a source differs from its commit.
+pub(crate) fn is_changed(name: &str) -> bool {
+    name.contains('+')
+}
+
+/// A source's name for a person, who need not know what `+` means in it.
+pub(crate) fn described(name: &str) -> String {
+    match is_changed(name) {
+        true => format!("{name} (with uncommitted changes)"),
+        false => name.to_owned(),
+    }
+}
+
 fn try_fingerprint(source: &Path, out: &Path) -> Option<String> {
     let git = |arguments: &[&str]| -> Option<Vec<u8>> {
         let output = Command::new("git").arg("-C").arg(source).args(arguments).output().ok()?;

@@ -1,6 +1,7 @@
 //! What the documents of the project say of its speed is what a run measured: `docs/results.json`
 //! is that run, `docs/results.md` is written from it, and README quotes it. A second report is of
-//! another machine.
+//! another machine. `holdfast bench --no-run --out DIRECTORY`, with such a JSON as its
+//! `results.json`, writes both files again when the table of papers has changed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,11 +9,18 @@ use std::path::Path;
 
 use holdfast_papers::markdown::markdown;
 use holdfast_papers::number::short;
+use holdfast_papers::papers::Papers;
+use holdfast_papers::prose;
 use holdfast_papers::report::{Judged, Report};
 use holdfast_papers::results::Measured;
 
 /// The reports, without what their names end with; README quotes the first.
 const REPORTS: [&str; 2] = ["docs/results", "docs/results-xeon"];
+/// Documents in which lines with a [`MARK`] quote the first report, and others are of other runs.
+const QUOTING: [&str; 4] =
+    ["bench/README.md", "sqlite/README.md", "trace/README.md", "web/README.md"];
+/// What finds numbers that are in no run; the last is a program of its own, which is not kept.
+const PROFILERS: [&str; 3] = ["`perf", "`strace", "loader of 20 lines"];
 /// In front of the keys of what is quoted in the same line: `<!-- results: SUITE KEY, ... -->`.
 const MARK: &str = "<!-- results: ";
 /// A number that one of these follows was measured.
@@ -32,6 +40,10 @@ fn run() -> Report {
     report(REPORTS[0])
 }
 
+fn papers() -> Papers {
+    Papers::parse(&file("bench/papers/papers.toml")).expect("a table of papers")
+}
+
 /// A report has no number that is not in the JSON of its run, because all of it is.
 #[test]
 fn results_are_those_of_the_run() {
@@ -44,10 +56,119 @@ fn results_are_those_of_the_run() {
     }
 }
 
+/// What a report says of its numbers is what the table of papers says now, with the numbers of that
+/// report: its reasons and sentences are not from another run, and neither is its list of goals.
+#[test]
+fn reports_say_what_the_table_says() {
+    let papers = papers();
+    for name in REPORTS {
+        let (written, wanted) = (report(name), report(name).renewed(&papers));
+        let (written, wanted) = (markdown(&written), markdown(&wanted));
+        for (number, (written, wanted)) in written.lines().zip(wanted.lines()).enumerate() {
+            assert_eq!(written, wanted, "{name}.json is not of this table (line {})", number + 1);
+        }
+        assert_eq!(written.lines().count(), wanted.lines().count(), "{name}.json");
+    }
+}
+
+/// A number in a sentence of the table is one that the run has.
+#[test]
+fn references_are_in_the_run() {
+    let (papers, run) = (papers(), run());
+    let mut unknown = Vec::new();
+    let mut count = 0;
+    for (place, text) in papers.sentences() {
+        for found in prose::references(text).expect("references") {
+            count += 1;
+            let suite = run.suites.get(found.suite);
+            if suite.and_then(|suite| suite.get(found.key)).is_none() {
+                unknown.push(format!("{place}: the run has no {} {}", found.suite, found.key));
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
+    assert!(count > 50, "{count} references");
+}
+
+/// A measured number in a sentence of the table is a reference. Typed by hand are the papers' own,
+/// which the exhibit has besides, and in a reason those of a profile, beside the tool that found
+/// them.
+#[test]
+fn sentences_have_no_measured_number_by_hand() {
+    let papers = papers();
+    let mut typed = Vec::new();
+    for exhibit in papers.paper.iter().flat_map(|paper| &paper.exhibit) {
+        let mut known: BTreeSet<String> =
+            exhibit.row.iter().filter_map(|row| row.published.map(short)).collect();
+        let labels = exhibit.row.iter().map(|row| &row.label);
+        for text in labels.chain([&exhibit.setting]) {
+            known.extend(numbers(text).into_iter().map(|number| number.text.to_owned()));
+        }
+        for text in [&exhibit.holds, &exhibit.fails] {
+            let found = measured_by_hand(text).into_iter().filter(|number| !known.contains(number));
+            typed.extend(found.map(|number| format!("{}: {number}", exhibit.label)));
+        }
+    }
+    for (key, reason) in papers.why.values().flatten() {
+        for sentence in reason.split(". ") {
+            if !PROFILERS.iter().any(|tool| sentence.contains(tool)) {
+                let found = measured_by_hand(sentence);
+                typed.extend(found.into_iter().map(|number| format!("why {key}: {number}")));
+            }
+        }
+    }
+    assert!(typed.is_empty(), "write them as {{SUITE KEY}}:\n{}", typed.join("\n"));
+    assert_eq!(measured_by_hand("5 ms, {pool a} s, `6 ms`, 7 of 8 (9.5 %)"), ["5", "9.5"]);
+}
+
+/// The numbers of a sentence that were measured and are no references.
+fn measured_by_hand(text: &str) -> Vec<String> {
+    let mut plain = String::new();
+    for part in text.split('{') {
+        plain.push_str(part.split_once('}').map_or(part, |(_, behind)| behind));
+    }
+    let measured = numbers(&plain).into_iter().filter(|number| number.is_measured);
+    measured.map(|number| number.text.to_owned()).collect()
+}
+
 #[test]
 fn readme_quotes_the_run() {
     let errors = wrong_quotes(&file("README.md"), &run());
     assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
+/// Guides may have numbers of other runs, which say how they were made; a line with keys has those
+/// of the report.
+#[test]
+fn marked_lines_quote_the_run() {
+    let run = run();
+    for name in QUOTING {
+        let errors = wrong_quotes(&marked_lines(&file(name)), &run);
+        assert!(errors.is_empty(), "{name}:\n{}", errors.join("\n"));
+    }
+}
+
+/// A text with nothing in place of each line that has no mark.
+fn marked_lines(text: &str) -> String {
+    let kept = text.lines().map(|line| if line.contains(MARK) { line } else { "" });
+    kept.collect::<Vec<_>>().join("\n")
+}
+
+/// A row has no goal of its own for a key that has one in its suite: which of both is meant?
+#[test]
+fn rows_have_goals_that_suites_lack() {
+    let run = run();
+    let papers = papers();
+    let rows = papers.paper.iter().flat_map(|paper| &paper.exhibit).flat_map(|it| &it.row);
+    let twice: Vec<&str> = rows
+        .filter(|row| row.goal.is_some())
+        .filter(|row| {
+            let found = run.suites.get(&row.suite).and_then(|suite| suite.get(&row.key));
+            found.is_some_and(|found| found.measured.goal.is_some())
+        })
+        .map(|row| row.key.as_str())
+        .collect();
+    assert!(twice.is_empty(), "{twice:?}");
 }
 
 /// A goal that a run misses has a reason in the table of papers.
@@ -155,6 +276,9 @@ fn wrong_numbers_are_found() {
     assert_eq!(errors("| 64 MB | 20.3 <!-- results: test ratio --> |"), 1);
     assert_eq!(errors("20.4 times <!-- results: test other -->"), 2);
     assert_eq!(errors("it takes 3 ms"), 1);
+    let marked = |text: &str| errors(&marked_lines(text));
+    assert_eq!(marked("it takes 3 ms\n20.5 times <!-- results: test ratio -->"), 1);
+    assert_eq!(marked("it takes 3 ms\n20.4 times <!-- results: test ratio -->"), 0);
     assert_eq!(errors("it is 5× as fast"), 1);
     assert_eq!(errors("20.4 times as fast"), 1);
     assert_eq!(errors("on ext4, `3 ms`, x86-64, 1,000 kills, wasm32-wasip1"), 0);
