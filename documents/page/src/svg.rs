@@ -36,6 +36,9 @@ const ID_BYTES_MAX: usize = 1_024;
 const TOO_MANY: &str = "it has more elements than are taken";
 const TOO_OFTEN: &str =
     "it comes to more elements than are taken, since they are used again and again";
+const CIRCLE: &str = "a part of it refers to itself";
+/// How often what is passed on to a mark, and to others by it, is looked for.
+const PASSES_MAX: usize = 16;
 /// Rules of style sheets that are looked at, once for each element that they may be of, and what
 /// they refer to. What is there of that costs more than [`COST_MAX`] before.
 const RULE_LOOKS_MAX: usize = 16 * COST_MAX as usize;
@@ -437,6 +440,48 @@ struct Rule<'a> {
     /// Their name, class or id; none, if it may be of any.
     word: Option<String>,
     ids: Vec<&'a str>,
+    /// Whether they have a mask, clip path or filter of their parent.
+    inherits: bool,
+}
+
+fn is_group_property(name: &str) -> bool {
+    matches!(name, "mask" | "clip-path" | "filter")
+}
+
+/// Whether an element says itself that it has a mask, clip path or filter of its parent.
+fn says_inherit(element: &Element<'_>) -> bool {
+    element.attributes.iter().any(|(name, value)| {
+        if *name == "style" {
+            let properties = ["mask", "clip-path", "filter"];
+            value.contains("inherit") && properties.iter().any(|property| value.contains(property))
+        } else {
+            is_group_property(name) && value.trim() == "inherit"
+        }
+    })
+}
+
+/// Whether the engine does not paint an element where it is, but where something refers to it.
+fn is_apart(name: &str) -> bool {
+    matches!(name, "defs" | "symbol" | "marker" | "mask" | "clipPath" | "pattern" | "filter")
+}
+
+/// How often an element by itself is filled.
+fn shapes_of(element: &Element<'_>) -> u64 {
+    let is_text = matches!(element.name, "text" | "tspan" | "textPath" | "tref");
+    u64::from(is_text || points_of(element) > 0)
+}
+
+/// The points of a shape, or more: in `zh1` there are two.
+fn points_of(element: &Element<'_>) -> u64 {
+    match element.name {
+        "path" | "polyline" | "polygon" => {
+            let lines = element.values("d").chain(element.values("points"));
+            lines.map(|text| text.len() as u64 / 3 * 2 + 2).max().unwrap_or(0)
+        }
+        "line" => 2,
+        "rect" | "circle" | "ellipse" => 16,
+        _ => 0,
+    }
 }
 
 /// Reads a style sheet as the engine does, by the same parser. `walks` is what that came to.
@@ -451,21 +496,24 @@ fn rules_of<'s>(sheet: &'s str, walks: &mut usize) -> Result<Vec<Rule<'s>>, &'st
     {
         return Err("its style sheets have more rules than are taken");
     }
-    if !sheet.contains("url(") {
+    if !sheet.contains("url(") && !sheet.contains("inherit") {
         return Ok(Vec::new());
     }
     let mut rules = Vec::new();
     for rule in StyleSheet::parse(sheet).rules {
         let mut ids = Vec::new();
+        let mut inherits = false;
         for declaration in &rule.declarations {
+            inherits |=
+                is_group_property(declaration.name) && declaration.value.trim() == "inherit";
             ids.extend(references(declaration.value).into_iter().map(|(_, id)| id));
         }
-        if !ids.is_empty() {
+        if inherits || !ids.is_empty() {
             let subject = Subject::default();
             // What it says is not asked for, but what it asks.
             let _ = rule.selector.matches(&&subject);
             let word = subject.word.take().filter(|word| !word.is_empty());
-            rules.push(Rule { word, ids });
+            rules.push(Rule { word, ids, inherits });
         }
     }
     Ok(rules)
@@ -577,17 +625,37 @@ fn vet(elements: &[Element<'_>]) -> Result<SvgSummary, &'static str> {
     }
     let mut looks = 0;
     let mut graph: Vec<Vec<(usize, u64)>> = vec![Vec::new(); elements.len()];
+    // What is painted as a part of an element, and so has its marks and colours.
+    let mut drawn: Vec<Vec<(usize, u64)>> = vec![Vec::new(); elements.len()];
+    // Marks and colours that an element names, for itself and all that is painted as a part of it;
+    // whether at each point, or once for each shape.
+    let mut passed: Vec<Vec<(usize, bool)>> = vec![Vec::new(); elements.len()];
+    // Masks, clip paths and filters of an element, and whether it has those of its parent.
+    let mut groups: Vec<Vec<usize>> = vec![Vec::new(); elements.len()];
+    let mut inherits: Vec<bool> = Vec::with_capacity(elements.len());
+    let mut uses: Vec<(usize, usize)> = Vec::new();
+    // What is painted elsewhere, with the marks and colours of where it is.
+    let mut apart: Vec<usize> = Vec::new();
     for (number, element) in elements.iter().enumerate() {
         if let Some(parent) = element.parent {
             graph[parent].push((number, 1));
+            if !is_apart(element.name) {
+                drawn[parent].push((number, 1));
+            }
         }
-        let mut targets: Vec<&str> = Vec::new();
+        if matches!(element.name, "marker" | "mask" | "pattern") {
+            apart.push(number);
+        }
+        let mut hrefs: Vec<&str> = Vec::new();
+        // With each, whether it would be a mark at an end of a line.
+        let mut targets: Vec<(&str, bool)> = Vec::new();
         for (name, value) in &element.attributes {
             if *name == "href" && element.name != "a" {
                 let name = value.trim_start().strip_prefix('#');
-                targets.extend(name.and_then(|name| name.split(' ').next()));
+                hrefs.extend(name.and_then(|name| name.split(' ').next()));
             }
-            targets.extend(references(value).into_iter().map(|(_, id)| id));
+            let at_end = matches!(*name, "marker-start" | "marker-end");
+            targets.extend(references(value).into_iter().map(|(_, id)| (id, at_end)));
         }
         let words: HashSet<&str> = std::iter::once(element.name)
             .chain(element.values("id"))
@@ -604,39 +672,133 @@ fn vet(elements: &[Element<'_>]) -> Result<SvgSummary, &'static str> {
         }
         its.sort_unstable();
         its.dedup();
+        let mut inherits_here = says_inherit(element);
         for rule in its {
             looks += 1 + rules[rule].ids.len();
             if looks > RULE_LOOKS_MAX {
                 return Err(TOO_OFTEN);
             }
-            targets.extend(&rules[rule].ids);
+            inherits_here |= rules[rule].inherits;
+            targets.extend(rules[rule].ids.iter().map(|id| (*id, false)));
         }
-        // A mark is painted at each point of a line.
-        let lines = element.values("d").chain(element.values("points"));
-        let points = lines.map(|text| text.len() as u64 / 2).max().unwrap_or(1);
-        for target in targets.into_iter().filter_map(|id| by_id.get(id)).flatten().copied() {
+        inherits.push(inherits_here);
+        for target in hrefs.into_iter().filter_map(|id| by_id.get(id)).flatten().copied() {
             looks += 1;
             if looks > RULE_LOOKS_MAX {
                 return Err(TOO_OFTEN);
             }
-            let times = if elements[target].name == "marker" { points.max(1) } else { 1 };
-            graph[number].push((target, times));
+            graph[number].push((target, 1));
+            if element.name == "use" {
+                drawn[number].push((target, 1));
+                uses.push((number, target));
+            } else if element.name == "feImage" {
+                apart.push(target);
+            }
+        }
+        for (id, at_end) in targets {
+            for target in by_id.get(id).into_iter().flatten().copied() {
+                looks += 1;
+                if looks > RULE_LOOKS_MAX {
+                    return Err(TOO_OFTEN);
+                }
+                match elements[target].name {
+                    "marker" => passed[number].push((target, !at_end)),
+                    "linearGradient" | "radialGradient" | "pattern" => {
+                        passed[number].push((target, false));
+                    }
+                    name => {
+                        graph[number].push((target, 1));
+                        if matches!(name, "mask" | "clipPath" | "filter") {
+                            groups[number].push(target);
+                        }
+                    }
+                }
+            }
+        }
+        if let (true, Some(parent)) = (inherits_here, element.parent) {
+            let of_parent = groups[parent].clone();
+            looks += of_parent.len();
+            if looks > RULE_LOOKS_MAX {
+                return Err(TOO_OFTEN);
+            }
+            // None is a part of itself to the engine.
+            for target in of_parent.into_iter().filter(|target| *target != number) {
+                graph[number].push((target, 1));
+                groups[number].push(target);
+            }
+        }
+    }
+    // The parent of what is used is what uses it.
+    if uses.iter().any(|(by, target)| inherits[*target] && !groups[*by].is_empty()) {
+        return Err("a part of it inherits a mask, clip path or filter from what uses it");
+    }
+    let shapes = costs(&drawn, |number| shapes_of(&elements[number])).ok_or(CIRCLE)?;
+    let points = costs(&drawn, |number| points_of(&elements[number])).ok_or(CIRCLE)?;
+    let often =
+        |number: usize, at_points: bool| if at_points { points[number] } else { shapes[number] };
+    for (number, its) in passed.iter().enumerate() {
+        for (target, at_points) in its {
+            graph[number].push((*target, often(number, *at_points).max(1)));
+        }
+    }
+    // The next ancestor of each that names marks or colours.
+    let mut above: Vec<Option<usize>> = Vec::with_capacity(elements.len());
+    for element in elements {
+        let next = element.parent.and_then(|parent| {
+            if passed[parent].is_empty() { above[parent] } else { Some(parent) }
+        });
+        above.push(next);
+    }
+    // No part of the graph: that a mark is within an element that names it leads in no circle, since
+    // the engine paints no mark within itself.
+    let mut inherited: Vec<(usize, usize, u64)> = Vec::new();
+    apart.sort_unstable();
+    apart.dedup();
+    for number in apart {
+        let mut next = above[number];
+        while let Some(ancestor) = next {
+            for (target, at_points) in &passed[ancestor] {
+                looks += 1;
+                // Each one costs at least one.
+                if looks > RULE_LOOKS_MAX || inherited.len() as u64 > COST_MAX {
+                    return Err(TOO_OFTEN);
+                }
+                let times = often(number, *at_points);
+                if *target != number && times > 0 {
+                    inherited.push((number, *target, times));
+                }
+            }
+            next = above[ancestor];
         }
     }
     let own = |element: &Element<'_>| {
         let bytes: usize = element.attributes.iter().map(|(_, value)| value.len()).sum();
         1 + (bytes / COST_BYTES) as u64
     };
-    match cost(&graph, |number| own(&elements[number])) {
-        Some(cost) if cost <= COST_MAX => Ok(vetted),
-        Some(_) => Err(TOO_OFTEN),
-        None => Err("a part of it refers to itself"),
+    // Each pass is of marks one deeper in each other; deeper than there are marks they are not.
+    let marks: HashSet<usize> = inherited.iter().map(|(_, target, _)| *target).collect();
+    let mut extra: Vec<u64> = vec![0; elements.len()];
+    for pass in 0..PASSES_MAX {
+        let all = costs(&graph, |number| own(&elements[number]).saturating_add(extra[number]))
+            .ok_or(CIRCLE)?;
+        if all.first().is_some_and(|cost| *cost > COST_MAX) {
+            return Err(TOO_OFTEN);
+        }
+        let mut more: Vec<u64> = vec![0; elements.len()];
+        for (number, target, times) in &inherited {
+            more[*number] = more[*number].saturating_add(all[*target].saturating_mul(*times));
+        }
+        if pass >= marks.len() || more == extra {
+            return Ok(vetted);
+        }
+        extra = more;
     }
+    Err(TOO_OFTEN)
 }
 
-/// What the first one comes to, with all that follows from it each time; nothing, if that leads in
-/// a circle.
-fn cost(graph: &[Vec<(usize, u64)>], own: impl Fn(usize) -> u64) -> Option<u64> {
+/// What each one comes to, with all that follows from it each time; nothing, if that leads in a
+/// circle.
+fn costs(graph: &[Vec<(usize, u64)>], own: impl Fn(usize) -> u64) -> Option<Vec<u64>> {
     const OPEN: u64 = u64::MAX;
     let mut known: Vec<Option<u64>> = vec![None; graph.len()];
     for start in 0..graph.len() {
@@ -665,7 +827,7 @@ fn cost(graph: &[Vec<(usize, u64)>], own: impl Fn(usize) -> u64) -> Option<u64> 
             }
         }
     }
-    known.first().copied().flatten().or(Some(0))
+    known.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -755,6 +917,71 @@ mod tests {
             Err("a part of it refers to itself")
         );
         assert!(vetted(&format!("{}{}", "<g>".repeat(1_100), "</g>".repeat(1_100))).is_err());
+    }
+
+    /// What an element has from those around it is counted, as the engine paints it.
+    ///
+    /// Guarantee: pages/svg-bounds
+    #[test]
+    fn what_is_inherited_is_counted_each_time() {
+        let points = "1 2 ".repeat(20_000);
+        let mark = |id: &str| format!("<marker id='{id}'>{}</marker>", "<path/>".repeat(50));
+        let path = format!("<path id='p' d='{points}'/>");
+        let stops = format!("<linearGradient id='l'>{}</linearGradient>", "<stop/>".repeat(2_000));
+        let rects = "<rect/>".repeat(2_000);
+        let masks = |part: &str| -> String {
+            let level = |level: usize| {
+                let part = part.replace('N', &(level + 1).to_string());
+                format!("<mask id='g{level}'>{part}</mask>")
+            };
+            (0..40).map(level).collect()
+        };
+        for body in [
+            format!("{}<g marker-mid='url(#m)'><g>{path}</g></g>", mark("m")),
+            format!("{}<g style='marker:url(#m)'>{path}</g>", mark("m")),
+            format!("<style>.c{{marker:url(#m)}}</style>{}<g class='c'>{path}</g>", mark("m")),
+            format!(
+                "{}<g marker-mid='url(#m)'><path marker-mid='inherit' d='{points}'/></g>",
+                mark("m")
+            ),
+            format!("{}<defs>{path}</defs><g marker-mid='url(#m)'><use href='#p'/></g>", mark("m")),
+            // In a mark, a mask or a filter within the element that names it.
+            format!("{}<g marker-mid='url(#m)'><marker id='n'>{path}</marker></g>", mark("m")),
+            format!("{}<g marker-mid='url(#m)'><mask id='n'>{path}</mask></g>", mark("m")),
+            format!(
+                "{}<g marker-mid='url(#m)'><defs>{path}</defs></g><feImage href='#p'/>",
+                mark("m")
+            ),
+            format!("{stops}<g fill='url(#l)'>{rects}</g>"),
+            format!("{stops}<g style='stroke:url(#l)'><g stroke='inherit'>{rects}</g></g>"),
+            masks("<g mask='url(#gN)'><g mask='inherit'/></g>"),
+            masks("<g style='mask:url(#gN)'><g style='mask:inherit'/></g>"),
+            "<style>.i{mask:inherit}</style>".to_owned()
+                + &masks("<g mask='url(#gN)'><g class='i'/></g>"),
+        ] {
+            let start: String = body.chars().take(200).collect();
+            assert_eq!(vetted(&body).map(|_| ()), Err(TOO_OFTEN), "{start}");
+        }
+        let used = "<clipPath id='c'/><g id='g' clip-path='inherit'/>";
+        assert!(vetted(&format!("{used}<use href='#g' clip-path='url(#c)'/>")).is_err());
+        // What is named around what it is in is no circle, and ends of lines are two.
+        let line = "<path d='M0 0h1'/>";
+        for body in [
+            format!("<g marker-mid='url(#m)'><marker id='m'>{line}</marker>{line}</g>"),
+            format!(
+                "<g style='marker-start:url(#m);marker-end:url(#n)'><marker id='m'>{line}</marker>\
+                 <marker id='n'>{line}</marker>{line}</g>"
+            ),
+            format!("{}<g marker-start='url(#m)' marker-end='url(#m)'>{path}</g>", mark("m")),
+            format!("{}{path}<g marker-mid='url(#m)'>{line}</g>", mark("m")),
+            format!("{stops}<g fill='url(#l)'><rect/></g>{rects}"),
+            "<g clip-path='url(#c)'><clipPath id='c' clip-path='inherit'/><g clip-path='inherit'/></g>"
+                .to_owned(),
+            format!("{used}<use href='#g'/>"),
+        ] {
+            let start: String = body.chars().take(200).collect();
+            assert!(vetted(&body).is_ok(), "{start}");
+        }
     }
 
     /// What the engine finds is counted, however it is written.
