@@ -195,7 +195,8 @@ function drawCommits() {
   const sorted = times.toSorted((one, other) => one - other);
   caption($("commits"), $("commit-figures"), times.length === 0
     ? "Commits of this visit will be drawn here, as bars: finding what changed, and storing it."
-    : `${number(times.length)} commits: half took ${milliseconds(sorted[sorted.length >> 1])} or less, the longest \
+    : `${number(times.length)} commit${times.length === 1 ? "" : "s"}: half took \
+${milliseconds(sorted[sorted.length >> 1])} or less, the longest \
 ${milliseconds(most)}; below, finding what changed, above, storing it.`);
 }
 
