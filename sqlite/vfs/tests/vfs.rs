@@ -336,6 +336,17 @@ fn journals_in(folder: &Path) -> Vec<String> {
     names.filter(|name| name.ends_with("-journal") || name.contains("-mj")).collect()
 }
 
+/// Of databases that were closed after one failed commit and one that stored a 2 in each: that alone
+/// is in them, and no journal is left.
+fn assert_next_commit_counts(folder: &Path, databases: [(&Path, &str); 2], mode: &str) {
+    assert_eq!(journals_in(folder), [""; 0], "{mode}");
+    for (path, table) in databases {
+        let plain = open_plain(path);
+        assert_eq!(number(&plain, &format!("SELECT sum(a) FROM {table}")), 2, "{mode}");
+        assert_sound(&plain);
+    }
+}
+
 /// The same where the first of the databases is attached by another name than the one that this
 /// process opened it by: SQLite finds the super-journal when it rolls that back.
 ///
@@ -371,12 +382,7 @@ fn failed_attached_commit_by_another_name_is_rolled_back() {
         assert_eq!(journals_in(folder.path()), [""; 0], "{mode}");
         connection.execute_batch("INSERT INTO u VALUES (2); INSERT INTO v VALUES (2)").unwrap();
         drop((connection, first));
-        assert_eq!(journals_in(folder.path()), [""; 0], "{mode}");
-        for (path, table) in [(&one, "u"), (&three, "v")] {
-            let plain = open_plain(path);
-            assert_eq!(number(&plain, &format!("SELECT sum(a) FROM {table}")), 2, "{mode}");
-            assert_sound(&plain);
-        }
+        assert_next_commit_counts(folder.path(), [(&one, "u"), (&three, "v")], mode);
     }
 }
 
@@ -418,12 +424,7 @@ fn attached_commit_without_room_is_rolled_back() {
         assert_eq!(journals_in(folder.path()), [""; 0], "{mode}");
         connection.execute_batch("INSERT INTO t VALUES (2); INSERT INTO u VALUES (2, 0)").unwrap();
         drop(connection);
-        assert_eq!(journals_in(folder.path()), [""; 0], "{mode}");
-        for (path, table) in [(&one, "t"), (&two, "u")] {
-            let plain = open_plain(path);
-            assert_eq!(number(&plain, &format!("SELECT sum(a) FROM {table}")), 2, "{mode}");
-            assert_sound(&plain);
-        }
+        assert_next_commit_counts(folder.path(), [(&one, "t"), (&two, "u")], mode);
     }
 }
 
