@@ -6,8 +6,8 @@
 //! and a series has a value for each. A call or a class that is not in a run's matrix (it has the
 //! calls that matter most) has no value of that run.
 //!
-//! Invariant: a run in which somebody at the window did not come to the end has no values, and is
-//! named.
+//! Invariant: a run whose window the driver (`window.sh`) did not take to its end has no values, and
+//! the report names it.
 
 use std::fs;
 use std::io::{self, Error};
@@ -154,8 +154,8 @@ fn of_script(case: &str, options: &[&str]) -> io::Result<Attempt<Vec<u8>>> {
     Ok(left_by_script(case, out.path(), &output.stderr))
 }
 
-/// What the script left in its folder. It keeps no JSON of runs that do not count; that there were
-/// runs with a window is known by the file in which their ends are told.
+/// What the script left in its folder. It keeps no JSON of runs that do not count. A file in which
+/// the driver wrote how each run ended says that the case had runs with a window.
 fn left_by_script(case: &str, out: &Path, complaints: &[u8]) -> Attempt<Vec<u8>> {
     match fs::read(out.join(format!("{case}.json"))) {
         Ok(bytes) => Attempt::Counts(bytes),

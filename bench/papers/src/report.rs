@@ -624,7 +624,7 @@ fn shown(suites: &Suites, reference: Reference<'_>) -> Option<String> {
         Value::Least => (measured.min?, ""),
         Value::Largest => (measured.max?, ""),
     };
-    // In a sentence nobody reads `1/s`.
+    // `1/s` is a unit for tables; a sentence says it in words.
     let unit = measured.unit.as_str();
     let unit = if unit == "1/s" { "a second" } else { unit };
     Some(format!("{mark}{}", with_unit(value, unit)))
@@ -879,7 +879,7 @@ pub(crate) mod tests {
         assert_eq!(renewed.papers[0].exhibits[0].sentence, "It does hold.");
     }
 
-    /// A tree that differs from its commit is told, whether it is that of one step or of most.
+    /// The report names a source tree with uncommitted changes, of a single step and of most steps.
     #[test]
     fn changed_source_is_told() {
         let done = |source: &str| Done { source: source.to_owned(), ..sample_done(0.013, 0.01) };
@@ -891,7 +891,7 @@ pub(crate) mod tests {
         assert_eq!(report.steps_of_changed_source(), 2);
     }
 
-    /// Two machines of one kind are told apart by their ids, where the steps have them.
+    /// The report counts steps of another machine of the same kind, if both steps have an id.
     #[test]
     fn machines_of_one_kind_are_told_apart() {
         let of = |id: Option<&str>| {

@@ -1,10 +1,9 @@
 //! The kinds of the descriptors of traced processes.
 //!
 //! Asking the kernel costs more than the rest of a stop, so answers are kept until the descriptor
-//! is closed. Invariants: a number is looked up anew after every call that may have closed it, at
-//! the call's entry and at its exit. Where numbers may come to mean something else without a call of
-//! their process, or another thing for each of its threads, from a call that was seen, no answer is
-//! kept.
+//! is closed. Invariants: the tracer asks again after every call that may have closed a descriptor, at
+//! the call's entry and at its exit. Once it has seen a call after which a ring may close descriptors,
+//! or threads of a process may have tables of their own, it keeps no answer for that process.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -292,8 +291,8 @@ mod tests {
         assert_ne!(look(&mut descriptors, READ, number), Object::File);
     }
 
-    /// A number that a call gave to something else is looked up anew, also if another thread looked
-    /// at it within that call.
+    /// The tracer asks again for a descriptor that a call replaced, also if another thread used it
+    /// during that call.
     ///
     /// Guarantee: trace/descriptors
     #[test]
@@ -313,8 +312,8 @@ mod tests {
         }
     }
 
-    /// A number that was not open is looked up anew: what another process sends, or what is taken
-    /// from one, comes by no call that is known.
+    /// The tracer keeps no answer for a descriptor that was not open: another process may send one
+    /// (SCM_RIGHTS), and pidfd_getfd takes one, without a call that closes anything.
     ///
     /// Guarantee: trace/descriptors
     #[test]

@@ -297,7 +297,7 @@ fn a_screen_fits_its_terminal() {
     }
 }
 
-/// Calls of the same name through different doors are told apart while the trace goes on, too.
+/// `--watch` shows through which door (64 bits, i386, x32) calls of the same name came.
 ///
 /// Guarantee: trace/watch
 #[test]
