@@ -24,9 +24,10 @@ async function ran(args, { contents, ...heap }) {
   return lines;
 }
 
-/** Files of the origin in the folder `name`, all opened at once, as their opening is asynchronous. */
-async function opened(name, names) {
-  const folder = await folderOf(name);
+/** Files of the set `set`, beside its heap, all opened at once, as their opening is asynchronous. */
+async function opened(set, names) {
+  // A heap has no name that a folder of the page has.
+  const folder = await folderOf(`${set}-files`);
   return new Map(await Promise.all(names.map(async (file) =>
     [file, await (await folder.getFileHandle(file, { create: true })).createSyncAccessHandle()])));
 }
