@@ -28,7 +28,7 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// A number to eight digits, which is more than a measurement has; what has no fraction, or as many
+/// A number to six digits, which is more than a measurement has; what has no fraction, or as many
 /// digits before it, as it is.
 #[must_use]
 pub(crate) fn rounded(value: f64) -> f64 {
@@ -36,7 +36,7 @@ pub(crate) fn rounded(value: f64) -> f64 {
         return value;
     }
     let magnitude = value.abs().log10().floor() as i32;
-    match usize::try_from(7 - magnitude) {
+    match usize::try_from(5 - magnitude) {
         Ok(decimals) => format!("{value:.decimals$}").parse().unwrap_or(value),
         Err(_) => value,
     }
@@ -58,12 +58,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_kept_to_eight_digits() {
+    fn numbers_are_kept_to_six_digits() {
         let cases = [
             (0.0, 0.0),
-            (1.0 / 3.0, 0.333_333_33),
-            (-2e-9 / 3.0, -6.666_666_7e-10),
-            (27.949_931_114_482, 27.949_931),
+            (1.0 / 3.0, 0.333_333),
+            (-2e-9 / 3.0, -6.666_67e-10),
+            (27.949_931_114_482, 27.949_9),
             (123_456_789.25, 123_456_789.25),
             (1e12, 1e12),
         ];

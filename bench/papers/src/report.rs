@@ -44,7 +44,7 @@ pub struct Report {
 /// A measurement, and whether it is firm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
-    /// As the suite printed it, to eight digits.
+    /// As the suite printed it, to six digits.
     #[serde(flatten)]
     pub measured: Measured,
     /// Enough values that are not far apart, on a machine that did little else.
