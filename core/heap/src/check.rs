@@ -252,12 +252,15 @@ impl Checker<'_> {
                     None => self.slab(descriptor, head),
                 },
                 HeadKind::Run | HeadKind::Log => self.run(descriptor, head, chunk, used),
-                HeadKind::Absent => {}
+                // With a span it would hide the chunks behind it.
+                HeadKind::Absent => {
+                    self.expect(head.span == 1, descriptor, "a chunk's presence is told wrongly");
+                }
                 HeadKind::Segment | HeadKind::Inside => {
                     self.expect(false, descriptor, "a chunk is described as what it cannot be");
                 }
             }
-            chunk += u64::from(head.span.max(1));
+            chunk += if absent { 1 } else { u64::from(head.span.max(1)) };
         }
     }
 

@@ -199,6 +199,13 @@ pub enum HeapError {
     },
     /// The caller has a transaction open in another heap, and two heaps do not commit together.
     OtherHeap,
+    /// Metadata contradicts itself.
+    Damaged {
+        /// Offset of the contradiction, from the start of the heap.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
 }
 
 impl fmt::Display for HeapError {
@@ -278,6 +285,9 @@ impl fmt::Display for HeapError {
             Self::OtherHeap => f.write_str(
                 "a transaction is open in another heap, and two heaps do not commit together; commit or abort it first",
             ),
+            Self::Damaged { offset, what } => {
+                write!(f, "the heap is damaged at offset {offset:#x} ({what}); {}", Remedy::Check { heap: None })
+            }
         }
     }
 }

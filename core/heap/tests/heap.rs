@@ -448,6 +448,43 @@ fn heap_that_lost_its_head_is_not_formatted() {
     }
 }
 
+/// A flipped bit in the words that say where the roots are made a program that looked for its root,
+/// found none and made it anew lose all others: a new table took the place of theirs.
+///
+/// Guarantee: heap/damaged-headers
+#[test]
+fn damaged_root_table_is_never_replaced() {
+    /// Offset, slots, slots ever used, roots (`docs/format.md`).
+    const ROOT_WORDS: [usize; 4] = [128, 136, 144, 152];
+    const ROOTS: u64 = 10;
+    let name = |index: u64| format!("root {index}");
+    let mut heap = open(TestMemory::new(4 << 20));
+    for index in 0..ROOTS {
+        heap.create_root(&name(index), 300).unwrap();
+    }
+    let good = heap.close();
+    let mut refused = 0;
+    for (word, bit) in ROOT_WORDS.into_iter().flat_map(|word| (0..64).map(move |bit| (word, bit))) {
+        let (at, flipped) = (word + bit / 8, 1 << (bit % 8));
+        let mut memory = good.copy();
+        memory.bytes_mut()[at] ^= flipped;
+        let mut heap = open(memory);
+        let made = heap.create_root("new", 8).map(drop);
+        if made.is_err() {
+            assert!(matches!(made, Err(HeapError::Damaged { offset: 128, .. })), "{made:?}");
+            let mut memory = heap.close();
+            memory.bytes_mut()[at] ^= flipped;
+            assert!(memory.bytes() == good.bytes(), "{word}, bit {bit}: refusing wrote something");
+            heap = open(memory);
+            refused += 1;
+        }
+        for index in 0..ROOTS {
+            assert!(heap.root(&name(index)).is_some(), "{word}, bit {bit}: {index} is lost");
+        }
+    }
+    assert!(refused > 3 * 50, "{refused}");
+}
+
 /// Every flipped bit of tables that hold the roots is found by the check.
 ///
 /// Guarantee: heap/check

@@ -48,7 +48,7 @@ fn endless_segments_are_walked_to_the_end_only() {
 
 /// Stores a word into a heap's own bytes.
 fn put(heap: &Heap<TestMemory>, offset: u64, word: u64) {
-    // SAFETY: the callers pass offsets in the superblock and in objects of the heap.
+    // SAFETY: the callers pass offsets in the superblock, in tables and in objects of the heap.
     unsafe { at(heap, offset).cast::<u64>().write(word.to_le()) };
 }
 
@@ -181,4 +181,23 @@ fn names_that_were_chosen_to_meet_are_roots() {
     heap.create_root("any other", 8).unwrap();
     assert!(numbers.iter().all(|number| heap.root(&name(*number)).is_some()));
     assert_eq!(assert_sound(heap.backing().bytes(), "they meet").roots, 601);
+}
+
+/// A chunk that claimed to be absent together with the one behind it hid that from the check.
+///
+/// Guarantee: heap/check
+#[test]
+fn absent_chunk_hides_no_other_from_the_check() {
+    let mut heap = open(TestMemory::new(4 << 20));
+    let objects = [(); 2].map(|()| heap.alloc(CHUNK_BYTES).unwrap());
+    let [first, second] = objects.map(|object| heap.offset_of(object).unwrap());
+    assert_eq!(second, first + CHUNK_BYTES);
+    let absent = Head { kind: HeadKind::Absent, class: 0, span: 2 };
+    put(&heap, descriptor_of(first) + DESC_HEAD, absent.encode());
+    let mut findings = Vec::new();
+    let report = holdfast_heap::check(heap.backing().bytes(), &mut |finding| {
+        findings.push(finding.offset);
+    });
+    assert_eq!(findings, [descriptor_of(first)]);
+    assert_eq!(report.objects, 1, "the second one is seen");
 }

@@ -52,3 +52,28 @@ fn reserving_too_much_changes_nothing() {
     heap.alloc(7 * MIB).unwrap();
     assert_sound(heap.backing().bytes(), "after it");
 }
+
+/// Where the limit cuts the last segment off, room was promised that was not there.
+///
+/// Guarantee: heap/reserve
+#[test]
+fn short_last_segment_promises_what_it_has() {
+    const CHUNK: u64 = 64 << 10;
+    // Of the second segment there are 32 chunks, and the first of these holds its tables.
+    const ROOM: u64 = 31 * CHUNK;
+    let mut heap = open(TestMemory::new(6 * MIB));
+    let backed = heap.backing().backed_bytes();
+    for bytes in [ROOM + 1, 3 * MIB, 4 * MIB, 40 * MIB] {
+        let refused = heap.reserve(bytes);
+        let cause = GrowError::LimitReached { limit_bytes: 6 * MIB };
+        assert_eq!(refused, Err(HeapError::OutOfMemory { wanted_bytes: bytes, cause }));
+        assert_eq!(heap.backing().backed_bytes(), backed);
+    }
+    assert_eq!(heap.reserve(0), Ok(backed));
+    assert_eq!(heap.reserve(ROOM), Ok(6 * MIB));
+    heap.alloc(40 * CHUNK).unwrap();
+    // The first segment has not so much left: the object lies in the second one.
+    heap.alloc(ROOM).unwrap();
+    assert_eq!(heap.reserve(0), Ok(6 * MIB));
+    assert_sound(heap.backing().bytes(), "full");
+}

@@ -128,6 +128,24 @@ fn packed_base_gives_all_its_data_without_headers() {
     assert!(fs::read(&path).unwrap() == before);
 }
 
+/// Without headers, a damaged size in the packed part became that of a region that could not be
+/// opened.
+///
+/// Guarantee: heap/salvage
+#[test]
+fn damaged_size_of_a_packed_base_gives_a_region() {
+    let home = Home::with_packed_text("words", b"hello");
+    let path = home.base("words");
+    // A byte of each header, and the lowest one of the size.
+    for offset in [100, 4096 + 100, PACKED_OFFSET + 8] {
+        flip(&path, offset);
+    }
+    let damaged = DamagedFile::read(&path).unwrap();
+    assert_eq!(damaged.report().data_bytes, 4 * MIB + (64 << 10));
+    let data = salvaged(&home, &damaged);
+    assert!(data.starts_with(b"hello") && data[FAR..].starts_with(b"hello"));
+}
+
 /// Of a packed base file that is damaged or cut off, what is left comes back, and the report says
 /// that something is missing and where.
 ///

@@ -14,6 +14,9 @@ impl<B: Backing> Heap<B> {
     /// in one growth. Nothing in the heap changes: allocations come to use it in time. Returns how
     /// many bytes are backed.
     ///
+    /// An object that is larger than a segment has room for lies in whole segments: where the limit
+    /// cuts the last one off, there may be room for `bytes` bytes, but not for one such object.
+    ///
     /// # Errors
     /// [`HeapError::OutOfMemory`] beyond the limit, or when there is no room;
     /// [`HeapError::ReadOnly`]. Nothing has changed then, and the heap grows as it would have
@@ -24,8 +27,11 @@ impl<B: Backing> Heap<B> {
         let limit_bytes = self.limit_bytes() & !(CHUNK_BYTES - 1);
         let end =
             self.segments().checked_add(segments).and_then(|all| all.checked_mul(SEGMENT_BYTES));
-        // The last segment of a heap may be shorter than the others.
-        let is_too_far = |end: &u64| *end > limit_bytes.next_multiple_of(SEGMENT_BYTES);
+        // The last segment of a heap may be shorter than the others: by the chunks that the objects
+        // do not need.
+        let spare_bytes =
+            (segments.saturating_mul(USABLE_BYTES) - bytes) / CHUNK_BYTES * CHUNK_BYTES;
+        let is_too_far = |end: &u64| bytes > 0 && *end - spare_bytes > limit_bytes;
         match end.filter(|end| !is_too_far(end)) {
             Some(end) => self.back(end.min(limit_bytes), bytes)?,
             None => return Err(self.limit_reached(bytes)),

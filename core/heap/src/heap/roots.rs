@@ -107,8 +107,9 @@ impl<B: Backing> Heap<B> {
     /// together or not at all; inside an open transaction, with it.
     ///
     /// # Errors
-    /// [`HeapError::NameTaken`], [`HeapError::BadName`], [`HeapError::OutOfMemory`]; nothing has
-    /// changed then, or, inside an open transaction, that can only be rolled back any more.
+    /// [`HeapError::NameTaken`], [`HeapError::BadName`], [`HeapError::OutOfMemory`],
+    /// [`HeapError::Damaged`] when the table of roots is; nothing has changed then, or, inside an
+    /// open transaction, that can only be rolled back any more.
     pub fn create_root(&mut self, name: &str, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         self.create(name, bytes, Contents::Zeroes, 1, None)
     }
@@ -148,7 +149,26 @@ impl<B: Backing> Heap<B> {
         if name.is_empty() || name.len() > ROOT_NAME_BYTES_MAX {
             return Err(HeapError::BadName);
         }
+        self.check_table()?;
         if self.find(name).is_some() { Err(HeapError::NameTaken) } else { Ok(()) }
+    }
+
+    /// Refuses a root table that is not where it should be, or not what it was: a new table in its
+    /// place would lose every root, and a root that is put into other bytes destroys an object.
+    fn check_table(&self) -> Result<(), HeapError> {
+        let table = self.table();
+        let is_sound = if table.slots == 0 {
+            // There never was one.
+            (0..4).all(|index| self.memory.load(SUPER_ROOTS + index * 8) == 0)
+        } else {
+            let place = self.place(table.offset);
+            place.is_some_and(|place| place.usable_bytes() / 8 >= table.slots)
+        };
+        if is_sound {
+            return Ok(());
+        }
+        let what = "the root table is not an allocated object of its size";
+        Err(HeapError::Damaged { offset: SUPER_ROOTS, what })
     }
 
     /// Allocates and writes a root's entry; nothing refers to it yet.

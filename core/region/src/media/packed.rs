@@ -22,7 +22,8 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::media::format::{
-    DATA_OFFSET, PACKED_BYTES_MAX, PACKED_BYTES_MIN, PACKED_DATA_BYTES_MAX, PACKED_OFFSET,
+    DATA_OFFSET, LIMIT_UNIT_BYTES, PACKED_BYTES_MAX, PACKED_BYTES_MIN, PACKED_DATA_BYTES_MAX,
+    PACKED_OFFSET,
 };
 use crate::media::sparse::{PAGE_BYTES, buffer};
 
@@ -218,7 +219,8 @@ pub(crate) fn salvage(file: &File, data_bytes: Option<u64>) -> io::Result<Option
         return Ok(data_bytes.map(nothing));
     };
     let claims = head.magic == MAGIC && head.data_bytes.get() <= PACKED_DATA_BYTES_MAX;
-    let claimed = claims.then_some(head.data_bytes.get());
+    // No region could be opened that has a size which regions do not have.
+    let claimed = claims.then(|| head.data_bytes.get().max(1).next_multiple_of(LIMIT_UNIT_BYTES));
     let Some(data_bytes) = data_bytes.or(claimed) else { return Ok(None) };
     let runs = head.runs.get() as usize;
     let table_bytes = runs.saturating_mul(size_of::<Run>()).min(rest.len());
