@@ -247,21 +247,17 @@ impl Pool {
     ) -> Result<()> {
         let mode = self.image.mode();
         let (nonce, is_hot) = (mode.nonce(), mode.is_hot());
+        let is_rolled_back = self.is_rolled_back()?;
         match marked {
             Some(mark) if is_hot && mark.nonce == nonce && mark.is_of(self.since_log()) => {
                 self.recover_image()?;
                 self.end_leaving()?;
             }
-            None if is_hot && mode.is_closing() => {
-                copy::remove(&self.copies, nonce);
-                Log::remove(&self.log_path())
-                    .map_err(SqliteError::io("remove", &self.log_path()))?;
+            None if is_rolled_back || is_hot && mode.is_closing() => {
+                self.drop_side_files()?;
                 self.reset();
             }
-            _ if is_hot => {
-                let (database, image) = (self.database.clone(), self.image.path().to_owned());
-                return Err(SqliteError::Replaced { database, image });
-            }
+            _ if is_hot => return Err(self.refuse_file()),
             Some(mark) => {
                 refuse_if_elsewhere((&self.database, identity), mark, &self.places, &self.owner)?;
                 let (base, database, copies) = (self.base(), &self.database, &self.copies);
@@ -313,6 +309,24 @@ impl Pool {
             return Err(self.damaged("it is shorter than its first page says"));
         }
         Ok(())
+    }
+
+    /// Before [`Pool::forget`], where the file is complete and may be others' already: removes the
+    /// saved copy and the log. The image says first that it counts for nothing: it may bear neither
+    /// nonce nor journal when this process dies in the middle of that.
+    pub(crate) fn drop_side_files(&self) -> Result<()> {
+        let (mode, path) = (self.image.mode(), self.log_path());
+        mode.begin_closing();
+        self.image.write_back_header();
+        copy::remove(&self.copies, mode.nonce());
+        let log = Log::read_only(&path).ok().flatten();
+        match log.and_then(|log| log.header().ok().flatten()) {
+            Some((found, _)) if found.nonce == mode.nonce() => {
+                Log::remove(&path).map_err(SqliteError::io("remove", &path))
+            }
+            // Another pool may go on from the file by now, with a log of its own.
+            _ => Ok(()),
+        }
     }
 
     /// As an image that holds nothing, for a database file that is complete. No other process uses
@@ -373,7 +387,10 @@ impl Pool {
         if self.is_hot() {
             // Others that died may have left something to settle.
             self.recover_image()?;
-            log = self.cool()?;
+            // With the file as it is where that was others' already.
+            if self.is_hot() {
+                log = self.cool()?;
+            }
             if self.is_hot() {
                 return Ok((false, log));
             }

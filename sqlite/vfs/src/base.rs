@@ -36,6 +36,8 @@ pub(crate) trait Base: Send + Sync + std::fmt::Debug {
     /// is in the way.
     fn lock_exclusive(&self) -> Result<()>;
     fn unlock(&self) -> Result<()>;
+    /// Whether a program, with the VFS or without, is in a write transaction at SQLite's own locks.
+    fn is_being_written(&self) -> Result<bool>;
     /// The user wants the file to grow in steps of so many bytes.
     fn grow_by(&self, _bytes: c_int) {}
     /// The file is about to grow to so many bytes.
@@ -239,6 +241,10 @@ impl Base for HostFile {
         self.unlock_to(ffi::LOCK_NONE)
     }
 
+    fn is_being_written(&self) -> Result<bool> {
+        self.is_reserved()
+    }
+
     fn grow_by(&self, bytes: c_int) {
         self.step.store(bytes, Relaxed);
         self.set_step(bytes);
@@ -268,12 +274,6 @@ impl OwnFile {
     pub(crate) fn look(path: &Path) -> Result<OwnFile> {
         let file = open_regular(File::options().read(true), path);
         Ok(OwnFile { file: file.map_err(SqliteError::io("open", path))?, path: path.to_owned() })
-    }
-
-    /// Whether a program, with the VFS or without, is in a write transaction at SQLite's own locks.
-    pub(crate) fn is_being_written(&self) -> Result<bool> {
-        let taken = is_taken(&self.file, ffi::PENDING_BYTE + 1, 1);
-        taken.map_err(SqliteError::io("probe", &self.path))
     }
 }
 
@@ -323,5 +323,10 @@ impl Base for OwnFile {
     fn unlock(&self) -> Result<()> {
         let given = take(&self.file, Lease::None, ffi::PENDING_BYTE, LOCK_BYTES);
         given.map(drop).map_err(SqliteError::io("unlock", &self.path))
+    }
+
+    fn is_being_written(&self) -> Result<bool> {
+        let taken = is_taken(&self.file, ffi::PENDING_BYTE + 1, 1);
+        taken.map_err(SqliteError::io("probe", &self.path))
     }
 }

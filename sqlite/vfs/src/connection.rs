@@ -25,7 +25,7 @@ use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_SHARED, RawFile};
 use crate::file_size;
 use crate::host;
 use crate::image::{BLOCK_BYTES, BadLink, NoSlot, WriterId};
-use crate::journal::Journal;
+use crate::journal::{self, Journal};
 use crate::mark;
 use crate::owner::elsewhere::refuse_if_elsewhere;
 use crate::pool::Pool;
@@ -44,6 +44,8 @@ pub(crate) struct Connection {
     pub(crate) file: *mut RawFile,
     pub(crate) wal_name: *const c_char,
     pub(crate) writer_id: WriterId,
+    /// It was opened for reading: what is beside the database is not its to remove.
+    pub(crate) is_read_only: bool,
     pub(crate) level: c_int,
     /// The locks are those of the pool.
     pub(crate) in_pool: bool,
@@ -118,6 +120,7 @@ impl Connection {
             file: std::ptr::null_mut(),
             wal_name: std::ptr::null(),
             writer_id,
+            is_read_only: false,
             level: LOCK_NONE,
             in_pool: false,
             is_writer: false,
@@ -189,6 +192,11 @@ impl Connection {
         self.is_dropped = false;
         if !self.is_hot() {
             return self.read_cold(offset, target).map_err(|error| report(&error));
+        }
+        if offset < mark::HEADER_BYTES as u64 {
+            // SQLite comes here behind its look at the journal, before it believes its cache.
+            let asks_for_version = (offset, target.len()) == (VERSION_AT, VERSION_BYTES);
+            self.refuse_rolled_back(asks_for_version).map_err(|error| report(&error))?;
         }
         let size = self.size()?;
         let there =
@@ -279,6 +287,9 @@ impl Connection {
         }
         if self.is_dropped {
             return Ok(());
+        }
+        if self.is_direct {
+            self.end_rolled_back()?;
         }
         let before = self.size()?;
         let mut at = offset;
@@ -498,19 +509,33 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether there is a journal to roll back. One that cannot be looked at is an error.
+    /// Whether there is a journal to roll back. One that cannot be looked at is an error; so is one
+    /// that a program without the VFS has rolled back, or rolls back.
     #[inline]
-    pub(crate) fn has_disk_journal(&self) -> Result<bool, SqliteError> {
+    pub(crate) fn has_disk_journal(&mut self) -> Result<bool, SqliteError> {
         if !self.is_hot() {
             return stub::has_journal(&self.database);
         }
-        let mode = self.pool.image.mode();
-        if !mode.may_have_journal() {
+        if !self.pool.image.mode().may_have_journal() {
             return Ok(false);
         }
-        let exists = self.pool.has_journal(&self.database)?;
+        let mut exists = self.pool.has_journal(&self.database)?;
+        // With SHARED SQLite asks this before it looks at its cache.
+        self.refuse_rolled_back(true)?;
+        if exists
+            && self.in_pool
+            && !self.is_read_only
+            && self.level == LOCK_SHARED
+            && !stub::has_live_journal(&self.database)?
+            && self.pool.check_mark().is_ok()
+        {
+            // SQLite would use it for its next transaction, whose commits are in the pool: if this
+            // process died in that, a program without the VFS would roll the journal back.
+            let removed = journal::remove_settled(&stub::journal_path(&self.database));
+            exists = removed.is_err() || self.pool.has_journal(&self.database)?;
+        }
         if !exists {
-            mode.note_journal(false);
+            self.pool.image.mode().note_journal(false);
         }
         Ok(exists)
     }

@@ -204,10 +204,11 @@ pub enum SqliteError {
         image: PathBuf,
     },
     /// A transaction left a journal that only SQLite rolls back: it outgrew the pool, or its
-    /// program did without the VFS.
+    /// program did without the VFS. The VFS says so itself where a program without it began to roll
+    /// the journal back, and died.
     #[error(
         "{} has a journal, {}, of a transaction that did not end; open and read the database once with the VFS, which \
-         rolls it back", database.display(), journal.display()
+         rolls it back, or, where the VFS itself says this, once without it", database.display(), journal.display()
     )]
     JournalLeft {
         /// The database.

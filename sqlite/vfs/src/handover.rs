@@ -146,7 +146,20 @@ impl Pool {
             at_rest::release(&self.database, base);
             return Ok(());
         }
-        if self.has_journal(&self.database)? || !self.lock_shared() {
+        if !self.lock_shared() {
+            return Err(SqliteError::Busy { path: self.database.clone() });
+        }
+        let left = match self.leave_if_rolled_back(id) {
+            Ok(false) => self.release_shared(base, id),
+            left => left.map(drop),
+        };
+        self.unlock_shared();
+        left
+    }
+
+    /// The same, for one who has SHARED.
+    fn release_shared(&self, base: &dyn Base, id: WriterId) -> Result<()> {
+        if self.has_journal(&self.database)? {
             return Err(SqliteError::Busy { path: self.database.clone() });
         }
         let closed = self.close_door(id);
@@ -159,12 +172,11 @@ impl Pool {
             left = left.and(base.unlock());
             self.unlock_writer();
         }
-        self.unlock_shared();
         left
     }
 
     /// EXCLUSIVE of the pool, for one who has SHARED.
-    fn close_door(&self, id: WriterId) -> Result<()> {
+    pub(crate) fn close_door(&self, id: WriterId) -> Result<()> {
         let busy = || SqliteError::Busy { path: self.database.clone() };
         if !self.lock_reserved(id) {
             return Err(busy());

@@ -12,7 +12,6 @@
 #![forbid(unsafe_code)]
 
 use crate::base::{Base, database_size, read_mark};
-use crate::copy;
 use crate::error::{CREATE, Result, SqliteError};
 use crate::ffi;
 use crate::image::{BLOCK_BYTES, BadLink, NoSlot};
@@ -142,10 +141,11 @@ impl Pool {
     /// the map.
     pub(crate) fn settle_dead_writer(&self) -> std::result::Result<(), BadLink> {
         let (mode, commits) = (self.image.mode(), self.image.commits());
-        if mode.is_closing() && matches!(read_mark(self.base()), Ok((None, _))) {
-            // It was handing the file over, which is complete, and may have been written to since.
-            copy::remove(&self.copies, mode.nonce());
-            let _ = Log::remove(&self.log_path());
+        let is_left = mode.is_closing() && matches!(read_mark(self.base()), Ok((None, _)));
+        if is_left || matches!(self.is_rolled_back(), Ok(true)) {
+            // It was handing the file over, or a program without the VFS has rolled its journal
+            // back: the file is complete, and may have been written to since.
+            let _ = self.drop_side_files();
             self.forget();
             return Ok(());
         }
@@ -168,8 +168,9 @@ impl Pool {
             self.image.write_back_header();
             stub::clean_up(&self.database, &name);
         } else {
-            // Before the file has its mark, a journal may be that of a process without the VFS.
-            stub::clean_up_stale(&self.database, mode.is_hot());
+            // While the file is without its mark, a journal may be that of a process without the VFS.
+            let is_ours = mode.is_hot() && matches!(read_mark(self.base()), Ok((Some(_), _)));
+            stub::clean_up_stale(&self.database, is_ours);
         }
         self.image.rebuild()?;
         self.image.write_back_header();

@@ -19,8 +19,10 @@ use holdfast_sys::file::private_options;
 
 use crate::base::{Base, OwnFile, mark_of, read_header};
 use crate::copy;
+use crate::direct::journal_elsewhere;
 use crate::error::{Result, SqliteError};
 use crate::identity::Identity;
+use crate::image::layout::NAME_AT;
 use crate::image::{BLOCK_BYTES, Found, HeaderCopy, Plan, examine, scan};
 use crate::locking::{is_anybody_there, pid_space};
 use crate::log::log_path;
@@ -273,6 +275,12 @@ impl<'a> Look<'a> {
         match self.marked {
             // All is in the file: it was being handed over.
             None if header.closing() != 0 => return Ok(None),
+            // A program without the VFS has rolled back a dead process's journal, or died at that.
+            None if header.is_under_journal() => {
+                let mut name = vec![0; header.name_bytes()];
+                file.read_exact_at(&mut name, NAME_AT as u64).map_err(read)?;
+                return self.judge_lost_mark(name);
+            }
             Some(mark) if mark.nonce == nonce && mark.is_of(header.log_base()..=committed) => {}
             _ => return refuse(SqliteError::Replaced { database, image }),
         }
@@ -293,6 +301,24 @@ impl<'a> Look<'a> {
         self.status.bytes = size;
         self.status.image = Some(image);
         Ok(Some(Ok(if self.status.is_open { State::InUse } else { State::Left })))
+    }
+
+    /// Of such a file: a journal is left beside it, or is that of a program that writes. `None` where
+    /// there is none.
+    fn judge_lost_mark(&self, name: Vec<u8>) -> Result<Option<Result<State>>> {
+        let database = self.path.to_owned();
+        if stub::has_live_journal(self.path)? {
+            if self.base.is_being_written()? {
+                return Ok(Some(Ok(State::Writing)));
+            }
+            // The program may have ended in between.
+            if stub::has_live_journal(self.path)? {
+                let journal = stub::journal_path(self.path);
+                return Ok(Some(Err(SqliteError::JournalLeft { database, journal })));
+            }
+        }
+        let other = journal_elsewhere(name, (self.path, self.identity))?;
+        Ok(other.map(|journal| Err(SqliteError::JournalElsewhere { database, journal })))
     }
 
     fn judge_without_image(&mut self) -> Result<Result<State>> {

@@ -77,10 +77,16 @@ impl Connection {
     fn enter(&mut self) -> Result<(), Code> {
         loop {
             match self.pool.enter() {
-                Entered::Hot => {
-                    self.in_pool = true;
-                    return Ok(());
-                }
+                Entered::Hot => match self.leave_if_rolled_back() {
+                    Ok(false) => {
+                        self.in_pool = true;
+                        return Ok(());
+                    }
+                    left => {
+                        self.pool.unlock_shared();
+                        left?;
+                    }
+                },
                 Entered::Busy => return Err(ffi::BUSY),
                 Entered::Cold => {}
             }
@@ -93,6 +99,16 @@ impl Connection {
         }
     }
 
+    /// Whether the database has left the pool, as its file is others': see `direct.rs`.
+    #[inline]
+    fn leave_if_rolled_back(&mut self) -> Result<bool, Code> {
+        if !self.pool.image.mode().may_have_journal() {
+            return Ok(false);
+        }
+        self.drop_claim();
+        self.pool.leave_if_rolled_back(self.writer_id).map_err(|error| report(&error))
+    }
+
     fn lock_reserved(&mut self) -> Result<(), Code> {
         if !self.in_pool {
             // Others may read on until the first page is written.
@@ -101,12 +117,15 @@ impl Connection {
         } else if !self.is_writer && !self.pool.lock_reserved(self.writer_id) {
             self.refused_at = Some(Instant::now());
             return Err(ffi::BUSY);
-        } else if let Err(error) = self.pool.end_leaving() {
-            self.pool.unlock_writer();
-            self.is_writer = false;
-            return Err(report(&error));
         } else {
             self.is_writer = true;
+            // Behind a refusal SQLite may read on, with what it has in its cache of the pool: the
+            // database does not leave that here.
+            let allowed = self.pool.end_leaving().and_then(|()| self.refuse_rolled_back(false));
+            if let Err(error) = allowed {
+                self.drop_claim();
+                return Err(report(&error));
+            }
         }
         if self.journal.is_on_disk() {
             // Rolled back, and kept open by SQLite for this transaction, whose journal it is not to
@@ -128,8 +147,13 @@ impl Connection {
         if !self.pool.lock_exclusive(self.writer_id) {
             return Err(ffi::BUSY);
         }
-        if rolls_back && self.pool.image.mode().may_have_journal() {
-            self.resume_direct().map_err(|error| report(&error))?;
+        if rolls_back
+            && self.pool.image.mode().may_have_journal()
+            && let Err(error) = self.resume_direct()
+        {
+            // SQLite's exclusive mode would keep it, and others out.
+            self.drop_claim();
+            return Err(report(&error));
         }
         Ok(())
     }

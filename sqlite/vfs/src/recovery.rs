@@ -335,6 +335,10 @@ mod tests {
         fn unlock(&self) -> Result<()> {
             Ok(())
         }
+
+        fn is_being_written(&self) -> Result<bool> {
+            Ok(false)
+        }
     }
 
     /// By another name of a database whose pool is lost there is no log: nothing is dropped, and the

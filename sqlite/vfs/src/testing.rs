@@ -242,6 +242,9 @@ impl Base for Dying {
     fn unlock(&self) -> Result<()> {
         self.0.unlock()
     }
+    fn is_being_written(&self) -> Result<bool> {
+        self.0.is_being_written()
+    }
 }
 
 /// What was written: where, and how many bytes.
@@ -287,6 +290,9 @@ impl Base for Slow {
     }
     fn unlock(&self) -> Result<()> {
         self.inner.unlock()
+    }
+    fn is_being_written(&self) -> Result<bool> {
+        self.inner.is_being_written()
     }
 }
 

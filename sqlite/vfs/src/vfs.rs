@@ -245,6 +245,7 @@ fn open_main(
                 file.cast::<OurFile>()
                     .write(OurFile { raw: RawFile { methods: &raw const MAIN }, connection });
                 (*connection).file = file;
+                (*connection).is_read_only = got & ffi::OPEN_READONLY != 0;
                 if let Some(host) = Host::get() {
                     (*connection).wal_name = (host.filename_wal)(name);
                     registry::remember((host.filename_journal)(name), connection);
@@ -635,6 +636,10 @@ impl Base for SharedBase {
 
     fn unlock(&self) -> Result<()> {
         self.file.unlock()
+    }
+
+    fn is_being_written(&self) -> Result<bool> {
+        self.file.is_being_written()
     }
 
     fn grow_by(&self, bytes: c_int) {

@@ -178,6 +178,35 @@ fn outgrown_journal_is_removed_durably() {
     assert_sound(&connection);
 }
 
+/// A program without the VFS looks at the database while a transaction that outgrew the pool is
+/// under way: it is refused, and does not take that one's journal for a dead process's.
+///
+/// Guarantee: sqlite/outgrown-pool
+/// Guarantee: sqlite/without-the-vfs
+#[test]
+fn journal_in_use_is_not_rolled_back_without_the_vfs() {
+    watch();
+    let folder = scratch();
+    let path = folder.path().join("db");
+    let journal = path.with_file_name("db-journal");
+    let connection = open(&path, "pool_limit=1048576");
+    connection.execute_batch(&format!("PRAGMA cache_size=20; {TABLE}")).unwrap();
+    let plain = open_plain(&path);
+    for (end, rows) in [("ROLLBACK", 0), ("COMMIT", 1500)] {
+        connection.execute_batch(&format!("BEGIN; {FILL}")).unwrap();
+        assert!(journal.exists(), "it did not outgrow the pool");
+        let refused = plain.query_row(ROWS, [], |row| row.get::<_, i64>(0)).unwrap_err();
+        assert_eq!(refused.sqlite_error_code(), Some(ErrorCode::NotADatabase), "{end}: {refused}");
+        assert!(journal.exists(), "{end}: it was rolled back");
+        connection.execute_batch(end).unwrap();
+        assert_eq!(number(&connection, ROWS), rows, "{end}");
+        assert_sound(&connection);
+    }
+    drop(connection);
+    assert_eq!(number(&plain, ROWS), 1500);
+    assert_sound(&plain);
+}
+
 /// The file of a database that grows in steps is one of an empty database again where the
 /// transaction that made it outgrew the pool and was rolled back.
 ///

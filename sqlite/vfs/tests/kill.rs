@@ -6,6 +6,7 @@
 
 mod common;
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -322,6 +323,232 @@ fn dead_outgrown_creation_costs_no_later_commit() {
     create(&path);
     let plain = open_plain(&path);
     assert_eq!(number(&plain, "SELECT n FROM counter"), 0);
+    assert_sound(&plain);
+}
+
+/// Dies in a transaction that outgrew the pool, behind a commit, or does nothing.
+fn outgrow(role: &str, folder: &Path) {
+    let connection = open(&folder.join("db"), "pool_limit=1048576");
+    if role == "writer" {
+        connection
+            .execute_batch(
+                "PRAGMA cache_size=20; UPDATE counter SET n = 1; BEGIN; UPDATE counter SET n = 99; \
+                 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
+                 INSERT INTO t (b) SELECT randomblob(3000) FROM n",
+            )
+            .unwrap();
+    }
+    tell_and_wait();
+}
+
+/// A process dies in a transaction that outgrew the pool, and a program without the VFS rolls its
+/// journal back and goes on: so does the VFS then, with what is in the file, also in a process that
+/// had the database open all the while, and also where another one took over from the dead one
+/// before.
+///
+/// Guarantee: sqlite/outgrown-pool
+/// Guarantee: sqlite/without-the-vfs
+#[test]
+fn journal_rolled_back_without_the_vfs_is_done_with() {
+    const TEST: &str = "journal_rolled_back_without_the_vfs_is_done_with";
+    if let Some((role, folder)) = role() {
+        return outgrow(&role, &folder);
+    }
+    let ways = [
+        ("dead", "DELETE"),
+        ("dead", "PERSIST"),
+        ("recovered", "DELETE"),
+        ("opened and closed", "PERSIST"),
+        ("idle", "DELETE"),
+        ("idle, taken over", "DELETE"),
+        ("idle, taken over", "PERSIST"),
+    ];
+    for (way, mode) in ways {
+        let folder = scratch();
+        let path = folder.path().join("db");
+        let journal = folder.path().join("db-journal");
+        create(&path);
+        let other = way.starts_with("idle").then(|| open(&path, ""));
+        Player::start(TEST, "writer", folder.path()).kill_when_told();
+        assert!(journal.exists(), "it did not outgrow the pool");
+        match way {
+            "recovered" => assert_eq!(
+                holdfast_sqlite::recover(&path, false).unwrap(),
+                holdfast_sqlite::Recovered::JournalLeft
+            ),
+            "opened and closed" => drop(open(&path, "")),
+            "idle, taken over" => Player::start(TEST, "opener", folder.path()).kill_when_told(),
+            _ => {}
+        }
+        assert!(journal.exists(), "{way}");
+        let plain = open_plain(&path);
+        assert_eq!(number(&plain, "SELECT n FROM counter"), 1, "{way}");
+        let update = format!("PRAGMA journal_mode={mode}; UPDATE counter SET n = 2");
+        plain.execute_batch(&update).unwrap();
+        drop(plain);
+        // What PERSIST leaves is settled.
+        assert_eq!(journal.exists(), mode == "PERSIST", "{way}");
+        let status = holdfast_sqlite::status(&path).unwrap();
+        let is_complete = status.state == holdfast_sqlite::State::Complete;
+        assert!(is_complete, "{way}, {mode}: {:?}", status.problem);
+        let connection = other.unwrap_or_else(|| open(&path, ""));
+        assert_eq!(number(&connection, "SELECT n FROM counter"), 2, "{way}, {mode}");
+        connection.execute_batch("UPDATE counter SET n = 3").unwrap();
+        drop(connection);
+        let plain = open_plain(&path);
+        assert_eq!(number(&plain, "SELECT n FROM counter"), 3, "{way}, {mode}");
+        assert_eq!(number(&plain, "SELECT count(*) FROM t"), 0, "{way}, {mode}");
+        assert_sound(&plain);
+    }
+}
+
+/// A program without the VFS rolls such a journal back and is in a transaction of its own: the
+/// database is busy, and not said to be left by a dead one.
+///
+/// Guarantee: sqlite/outgrown-pool
+/// Guarantee: sqlite/without-the-vfs
+#[test]
+fn file_that_others_write_after_a_rollback_is_busy() {
+    const TEST: &str = "file_that_others_write_after_a_rollback_is_busy";
+    const NUMBER: &str = "SELECT n FROM counter";
+    if let Some((role, folder)) = role() {
+        if role == "writer" {
+            return outgrow(&role, &folder);
+        }
+        let plain = open_plain(&folder.join("db"));
+        // Without syncs a journal is valid from its first byte on.
+        plain
+            .execute_batch("PRAGMA synchronous=OFF; BEGIN IMMEDIATE; UPDATE counter SET n = 99")
+            .unwrap();
+        return tell_and_wait();
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    create(&path);
+    Player::start(TEST, "writer", folder.path()).kill_when_told();
+    let mut plain = Player::start(TEST, "plain", folder.path());
+    plain.first("told: ");
+    let journal = std::fs::read(folder.path().join("db-journal")).unwrap();
+    assert!(journal.starts_with(&[0xd9, 0xd5]), "no program would roll it back");
+    let status = holdfast_sqlite::status(&path).unwrap();
+    assert_eq!(status.state, holdfast_sqlite::State::Writing, "{:?}", status.problem);
+    let read = |connection: &rusqlite::Connection| {
+        connection.query_row(NUMBER, [], |row| row.get::<_, i64>(0))
+    };
+    let refused = try_open(&path, "").and_then(|connection| read(&connection)).unwrap_err();
+    let expected = Some(rusqlite::ErrorCode::DatabaseBusy);
+    assert_eq!(refused.sqlite_error_code(), expected, "{refused}");
+    plain.kill("told: ");
+    assert_eq!(number(&open_plain(&path), NUMBER), 1);
+    let connection = open(&path, "");
+    assert_eq!(number(&connection, NUMBER), 1);
+    assert_sound(&connection);
+}
+
+/// A program without the VFS dies while it rolls such a journal back, behind the first page: the
+/// database is refused, with what to do, until another one has ended that. So it is in SQLite's
+/// exclusive mode, which gives no lock back behind the refusal.
+///
+/// Guarantee: sqlite/outgrown-pool
+/// Guarantee: sqlite/without-the-vfs
+#[test]
+fn half_rolled_back_journal_is_left_to_sqlite() {
+    const TEST: &str = "half_rolled_back_journal_is_left_to_sqlite";
+    const NUMBER: &str = "SELECT n FROM counter";
+    if let Some((role, folder)) = role() {
+        return outgrow(&role, &folder);
+    }
+    for way in ["alone", "idle", "exclusive"] {
+        let folder = scratch();
+        let path = folder.path().join("db");
+        let journal = folder.path().join("db-journal");
+        create(&path);
+        let mut file = std::fs::read(&path).unwrap();
+        file.truncate(100);
+        let other = (way != "alone").then(|| open(&path, ""));
+        if let ("exclusive", Some(other)) = (way, &other) {
+            other.execute_batch("PRAGMA locking_mode=EXCLUSIVE").unwrap();
+        }
+        Player::start(TEST, "writer", folder.path()).kill_when_told();
+        assert!(journal.exists(), "it did not outgrow the pool");
+        std::fs::File::options().write(true).open(&path).unwrap().write_all_at(&file, 0).unwrap();
+        let status = holdfast_sqlite::status(&path).unwrap();
+        assert_eq!(status.state, holdfast_sqlite::State::Refused);
+        assert!(status.problem.as_ref().is_some_and(|problem| problem.contains("db-journal")));
+        let read = |connection: &rusqlite::Connection| {
+            connection.query_row(NUMBER, [], |row| row.get::<_, i64>(0))
+        };
+        let refused = match &other {
+            Some(other) => read(other),
+            None => try_open(&path, "").and_then(|connection| read(&connection)),
+        };
+        let refused = refused.unwrap_err();
+        let expected = Some(rusqlite::ErrorCode::CannotOpen);
+        assert_eq!(refused.sqlite_error_code(), expected, "{way}: {refused}");
+        assert!(journal.exists());
+        let plain = open_plain(&path);
+        assert_eq!(number(&plain, NUMBER), 1);
+        drop(plain);
+        let connection = other.unwrap_or_else(|| open(&path, ""));
+        // Not for as long as the other tests wait, should it never come free.
+        connection.busy_timeout(Duration::from_secs(5)).unwrap();
+        assert_eq!(number(&connection, NUMBER), 1, "{way}");
+        connection.execute_batch("UPDATE counter SET n = 2").unwrap();
+        drop(connection);
+        let plain = open_plain(&path);
+        assert_eq!(number(&plain, NUMBER), 2);
+        assert_sound(&plain);
+    }
+}
+
+/// A transaction that outgrew the pool and did not change the first page: a program without the VFS
+/// rolls its journal back, and refuses the file, which is still marked. The VFS goes on with it, and
+/// takes the settled journal away, which its next transaction is not to use. One that only reads
+/// leaves it.
+///
+/// Guarantee: sqlite/outgrown-pool
+/// Guarantee: sqlite/without-the-vfs
+#[test]
+fn marked_file_is_complete_once_rolled_back_elsewhere() {
+    const TEST: &str = "marked_file_is_complete_once_rolled_back_elsewhere";
+    const FILLED: &str = "SELECT count(*) FROM t WHERE b = zeroblob(3000)";
+    if let Some((role, folder)) = role() {
+        let connection = open(&folder.join("db"), "pool_limit=1048576");
+        if role == "writer" {
+            let update = "PRAGMA cache_size=20; BEGIN; UPDATE t SET b = zeroblob(3000)";
+            connection.execute_batch(update).unwrap();
+        }
+        return tell_and_wait();
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    let journal = folder.path().join("db-journal");
+    create(&path);
+    let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
+                INSERT INTO t (b) SELECT randomblob(3000) FROM n";
+    open(&path, "").execute_batch(fill).unwrap();
+    let plain = open_plain(&path);
+    plain.execute_batch("PRAGMA journal_mode=PERSIST").unwrap();
+    let connection = open(&path, "");
+    Player::start(TEST, "writer", folder.path()).kill_when_told();
+    Player::start(TEST, "opener", folder.path()).kill_when_told();
+    assert!(std::fs::read(&journal).unwrap().starts_with(&[0xd9]), "it did not outgrow the pool");
+    let refused = plain.query_row(FILLED, [], |row| row.get::<_, i64>(0)).unwrap_err();
+    let expected = Some(rusqlite::ErrorCode::NotADatabase);
+    assert_eq!(refused.sqlite_error_code(), expected, "{refused}");
+    drop(plain);
+    assert!(std::fs::read(&journal).unwrap().starts_with(&[0]), "it was not settled");
+    let reader = open(&path, "mode=ro");
+    assert_eq!(number(&reader, FILLED), 0);
+    drop(reader);
+    assert!(std::fs::read(&journal).unwrap().starts_with(&[0]), "one that reads changed it");
+    assert_eq!(number(&connection, FILLED), 0);
+    assert!(!journal.exists());
+    connection.execute_batch("UPDATE counter SET n = 1").unwrap();
+    drop(connection);
+    let plain = open_plain(&path);
+    assert_eq!(number(&plain, "SELECT n FROM counter"), 1);
+    assert_eq!(number(&plain, FILLED), 0);
     assert_sound(&plain);
 }
 

@@ -682,6 +682,48 @@ fn full_pool_in_exclusive_mode_costs_one_transaction() {
     }
 }
 
+/// SQLite's exclusive mode gives no lock back behind the rollback of a transaction that outgrew the
+/// pool. It is over all the same: the next one, without a journal that a crash would roll back, does
+/// not go to the file.
+///
+/// Guarantee: sqlite/outgrown-pool
+#[test]
+fn rolled_back_outgrown_transaction_ends_in_exclusive_mode() {
+    for mode in ["memory", "off"] {
+        let folder = scratch();
+        let path = folder.path().join("db");
+        let journal = folder.path().join("db-journal");
+        let connection = open(&path, "pool_limit=1048576");
+        connection
+            .execute_batch(&format!(
+                "PRAGMA locking_mode=EXCLUSIVE; PRAGMA cache_size=20; \
+                 CREATE TABLE t (a INTEGER PRIMARY KEY, b); INSERT INTO t (b) VALUES (0); \
+                 BEGIN; {FILL}"
+            ))
+            .unwrap();
+        assert!(journal.exists(), "it did not outgrow the pool");
+        connection.execute_batch("ROLLBACK").unwrap();
+        let now: String = connection
+            .query_row(&format!("PRAGMA journal_mode={mode}"), [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(now, mode);
+        let refused = connection.execute(FILL, []).unwrap_err();
+        let code = refused.sqlite_error_code();
+        assert_eq!(code, Some(rusqlite::ErrorCode::DiskFull), "{mode}: {refused}");
+        assert!(!journal.exists(), "{mode}");
+        assert_eq!(number(&connection, "SELECT count(*) FROM t"), 1, "{mode}");
+        let before = statistic(&connection, "commits");
+        connection.execute("INSERT INTO t (b) VALUES (1)", []).unwrap();
+        assert_eq!(statistic(&connection, "commits"), before + 1, "{mode}");
+        assert!(statistic(&connection, "pages") > 0, "{mode}: it is not in the pool");
+        assert_sound(&connection);
+        drop(connection);
+        let plain = open_plain(&path);
+        assert_eq!(number(&plain, "SELECT count(*) FROM t"), 2, "{mode}");
+        assert_sound(&plain);
+    }
+}
+
 /// Guarantee: sqlite/processes-share
 #[test]
 fn connections_of_many_threads_share_a_database() {

@@ -256,6 +256,7 @@ impl HeaderCopy {
         dirty: u32 = dirty;
         backed: u32 = backed;
         direct: u32 = direct;
+        disk_journal: u32 = disk_journal;
         prepared: u64 = prepared;
         bytes_of_name: u32 = name_bytes;
         bytes_of_path: u32 = path_bytes;
@@ -280,6 +281,13 @@ impl HeaderCopy {
     /// The newest state of the database is in the image.
     pub(crate) fn is_hot(&self) -> bool {
         self.hot() != 0
+    }
+
+    /// All that is committed is in the database file, where there may be a journal of a transaction
+    /// that outgrew the pool.
+    pub(crate) fn is_under_journal(&self) -> bool {
+        let is_in_file = self.applied() == self.committed() && self.prepared() == 0;
+        self.direct() != 0 || self.disk_journal() != 0 && is_in_file
     }
 
     /// Whether it is one of an image that holds the newest state under a nonce.
