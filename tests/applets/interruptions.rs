@@ -3,6 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use holdfast_applet::{Call, CallError, Command, Failure, Grants, Limits, Pool, SandboxKind};
@@ -226,5 +227,42 @@ fn applet_of_a_panicked_caller_leaves_the_pool() {
         };
         assert!(catch_unwind(AssertUnwindSafe(user)).is_err(), "{kind}: nobody looked");
         assert!(pool.take().is_err(), "{kind}: it was given out again");
+    });
+}
+
+/// A caller that uses its applet where it is asked whether its call goes on is refused, and does not
+/// wait for itself; afterwards it is not refused any more.
+///
+/// Guarantee: applets/busy
+/// Guarantee: applets/interruptible
+#[test]
+fn asked_caller_never_waits_for_itself() {
+    with_each(|kind, path| {
+        let (tell, told) = mpsc::channel();
+        // A thread of its own: one that waits for itself does so for ever.
+        std::thread::spawn(move || {
+            let applet = spawn(path);
+            let (looks, refused) = (AtomicU32::new(0), AtomicU32::new(0));
+            let goes_on = || {
+                let is_refused = matches!(applet.call("echo", b"x"), Err(CallError::Busy))
+                    && matches!(applet.buffer(1), Err(CallError::Busy))
+                    && matches!(applet.respawn(), Err(error) if matches!(error.failure, Failure::Busy))
+                    && applet.functions().is_empty()
+                    && applet.metrics().calls == 0;
+                refused.fetch_add(u32::from(is_refused), Ordering::SeqCst);
+                looks.fetch_add(1, Ordering::SeqCst);
+                false
+            };
+            let call = Call::new("spin_until_cancelled", b"").look(EVERY, &goes_on);
+            let ended = applet.call_with(call).is_err();
+            applet.respawn().unwrap();
+            let answer = applet.call("echo", b"on").unwrap();
+            let counts = (looks.load(Ordering::SeqCst), refused.load(Ordering::SeqCst));
+            tell.send((ended, counts, answer)).unwrap();
+        });
+        let told = told.recv_timeout(Duration::from_secs(60));
+        let (ended, (looks, refused), answer) = told.expect("it waits for itself");
+        assert!(ended && looks > 0 && refused == looks, "{kind}: {refused} of {looks} refused");
+        assert_eq!(answer, b"on");
     });
 }

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use holdfast_region::CloseReport;
@@ -37,6 +38,10 @@ pub struct Applet {
     /// A stream has come to its end.
     stream_over: Condvar,
     control: Mutex<Arc<Control>>,
+    /// The chain of calls (`call_chain`) whose own code is asked in the middle of a call or a start,
+    /// or [`NO_CHAIN`]. A thread asks for its own chain alone, so no order with other memory is
+    /// needed.
+    asking: AtomicU64,
     kind: SandboxKind,
     /// The process that has it: a forked copy of the host has the memory of the applet's lock, and
     /// nothing else.
@@ -81,6 +86,7 @@ impl Applet {
             state: Mutex::new(state),
             stream_over: Condvar::new(),
             control: Mutex::new(control),
+            asking: AtomicU64::new(NO_CHAIN),
             owner: own_pid::get(),
         })
     }
@@ -147,7 +153,7 @@ impl Applet {
         let mut is_given_up = false;
         // Asked until the answer is no: each cancellation is a nudge, and so a look.
         let mut look = || {
-            if !is_given_up && !call.goes_on() {
+            if !is_given_up && !self.ask(&call) {
                 is_given_up = true;
                 self.cancel();
             }
@@ -266,7 +272,11 @@ impl Applet {
             Arc::from(refused(failure, SandboxKind::Native, Heaps::none()))
         })?;
         let (_, heaps) = state.take().dismiss();
-        match State::begin(&self.plan, heaps) {
+        // Asked whether the start is wanted, this thread has the state.
+        let asking = Asking::begin(&self.asking);
+        let begun = State::begin(&self.plan, heaps);
+        drop(asking);
+        match begun {
             Ok((begun, control)) => {
                 *self.control.lock().unwrap_or_else(PoisonError::into_inner) = control;
                 *state = begun;
@@ -294,15 +304,23 @@ impl Applet {
         Ok(Closed { metrics, heaps, stdout, stderr })
     }
 
+    /// Asks the caller whether its call goes on. What its answer asks of the applet is refused: the
+    /// call has that.
+    fn ask(&self, call: &Call<'_>) -> bool {
+        let _asking = Asking::begin(&self.asking);
+        call.goes_on()
+    }
+
     /// # Errors
     /// `Forked`: in a copy of the host that was forked off in the middle of a call the lock would
-    /// never be free. `Busy`: this thread is in a host function that the applet called, and would
-    /// wait for itself.
+    /// never be free. `Busy`: this thread is in a host function that the applet called, or is asked
+    /// whether its call or start goes on, and would wait for itself.
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State>, CallError> {
         if !self.is_ours() {
             return Err(CallError::Forked { owner: self.owner });
         }
-        if self.is_in_host_function() {
+        let is_asked = self.asking.load(Ordering::Relaxed) == call_chain();
+        if is_asked || self.is_in_host_function() {
             return Err(CallError::Busy);
         }
         // A panic leaves a state of which every method says what it is.
@@ -354,6 +372,25 @@ impl Applet {
         };
         let request = call.request(buffer, self.plan.limits.call_timeout, is_streamed, is_counted);
         session.call(&request, look).unwrap_or_else(|over| Err(state.die(over)))
+    }
+}
+
+/// The number of no chain of calls.
+const NO_CHAIN: u64 = 0;
+
+/// While a thread that has the state runs code of the host's, which may panic.
+struct Asking<'a>(&'a AtomicU64);
+
+impl Asking<'_> {
+    fn begin(asking: &AtomicU64) -> Asking<'_> {
+        asking.store(call_chain(), Ordering::Relaxed);
+        Asking(asking)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.store(NO_CHAIN, Ordering::Relaxed);
     }
 }
 

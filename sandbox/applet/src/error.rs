@@ -138,10 +138,11 @@ pub enum Failure {
         /// The process that has it.
         owner: u32,
     },
-    /// It was to be started anew by the thread that has a stream of its results, or is in a host
-    /// function that it called.
+    /// It was to be started anew by the thread that has a stream of its results, is in a host
+    /// function that it called, or is asked whether its call or start goes on.
     #[error(
-        "this thread has a stream of the applet open, or is in a host function that the applet called; end that first"
+        "this thread has a stream of the applet open, is in a host function that the applet called, or is asked whether \
+         its call or start goes on; end that first"
     )]
     Busy,
     /// The heaps cannot be granted together.
@@ -449,10 +450,12 @@ pub enum CallError {
     /// The call was cancelled, and the applet gave up in time.
     #[error("the call was cancelled")]
     Cancelled,
-    /// This thread has a stream of the applet open, or is in a host function that the applet called:
-    /// it would wait for itself.
+    /// This thread has a stream of the applet open, is in a host function that the applet called, or
+    /// is asked whether its call or start goes on ([`Call::look`](crate::Call::look),
+    /// [`Command::start_while`](crate::Command::start_while)): it would wait for itself.
     #[error(
-        "this thread has a stream of the applet open, or is in a host function that the applet called; end that first"
+        "this thread has a stream of the applet open, is in a host function that the applet called, or is asked whether \
+         its call or start goes on; end that first"
     )]
     Busy,
     /// A buffer of another applet, or one that has been freed.

@@ -132,6 +132,12 @@ impl ElfProgram {
                     "a program with a loader outside of the system's library directories",
                 ));
             }
+            // The kernel would say of the program itself that it is not there.
+            if matches!(interpreter.try_exists(), Ok(false)) {
+                return Err(not(
+                    "a program for another C library, whose loader this machine does not have: link it statically",
+                ));
+            }
         }
         if metadata.mode() & 0o111 == 0 {
             return Err(cannot(io::Error::new(PermissionDenied, "it is not executable")));
@@ -358,6 +364,23 @@ mod tests {
         let path = directory.path().join("reads");
         std::fs::write(&path, bytes).unwrap();
         assert!(matches!(ElfProgram::open(&path, None), Err(JailError::NotNative { .. })));
+    }
+
+    /// A program that was built for another C library is refused with what it lacks.
+    ///
+    /// Guarantee: sandbox/own-status
+    #[test]
+    fn program_whose_loader_is_missing_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let loader = b"/lib64/ld-linux-x86-64.so.2";
+        let at = bytes.windows(loader.len()).position(|window| window == loader).unwrap();
+        bytes[at + loader.len() - 1] = b'x';
+        let path = directory.path().join("foreign");
+        std::fs::write(&path, bytes).unwrap();
+        let error = ElfProgram::open(&path, None).unwrap_err();
+        assert!(matches!(error, JailError::NotNative { .. }), "{error}");
+        assert!(error.to_string().contains("loader this machine does not have"), "{error}");
     }
 
     fn note(owner: &[u8], kind: u32, content: &[u8], alignment: usize) -> Vec<u8> {

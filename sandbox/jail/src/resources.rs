@@ -97,7 +97,8 @@ pub(crate) fn limits(
     ];
     if let Some(time) = ours.cpu_time {
         // The supervisor is exact; this is for when it is late.
-        wanted.push(("limit CPU time", Resource::Cpu, time.as_secs() + 2, Short::Takes));
+        let late_s = time.as_secs().saturating_add(2);
+        wanted.push(("limit CPU time", Resource::Cpu, late_s, Short::Takes));
     }
     if in_user_name_space {
         let threads = u64::from(ours.threads);

@@ -34,6 +34,9 @@ const OUTPUT_BYTES: usize = 64 << 10;
 const RETRY: Duration = Duration::from_millis(1);
 /// CPU time is looked at no more often than this.
 const CPU_GRAIN: Duration = Duration::from_millis(1);
+/// The longest sleep at a time: what is beyond 24 days takes a call that kernels before 5.11, and
+/// filters of some containers, do not have.
+const SLEEP_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Kinds of descriptors; the token of one is the program's number times this many, plus the kind.
 const KINDS: u64 = 4;
 const PROCESS: u64 = 0;
@@ -198,7 +201,7 @@ impl Warden {
             events.clear();
             let left =
                 self.times.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
-            let timeout = left.and_then(|left| left.try_into().ok());
+            let timeout = left.and_then(|left| left.min(SLEEP_MAX).try_into().ok());
             let _ = epoll::wait(
                 &self.poll,
                 rustix::buffer::spare_capacity(&mut events),

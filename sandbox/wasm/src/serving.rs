@@ -161,9 +161,14 @@ impl Serving {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
             let runtime = runtime.map_err(|error| WasmError::host("start the timer", error))?;
             let surroundings = (runtime.handle().clone(), crossings.mark());
-            let (store, captured) =
-                launch::new_store(program, options, &code, &link, surroundings)?;
-            Ok(((store, captured), code, runtime))
+            match launch::new_store(program, options, &code, &link, surroundings) {
+                Ok(store) => Ok((store, code, runtime)),
+                Err(error) => {
+                    // In an asynchronous context it panics when it is dropped.
+                    runtime.shutdown_background();
+                    Err(error)
+                }
+            }
         });
         let ((store, captured), code, runtime) = match started {
             Ok(started) => started,

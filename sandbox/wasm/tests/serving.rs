@@ -9,7 +9,9 @@ use common::serve::{
     message, send_call, serve, server, server_with, start,
 };
 use common::{MIB, Scratch, error_text, options, program, program_with, status};
-use holdfast_wasm::{Header, PAYLOAD_BYTES_MAX, Program, Received, SendError, Serving, WasmError};
+use holdfast_wasm::{
+    DirGrant, Header, PAYLOAD_BYTES_MAX, Program, Received, SendError, Serving, WasmError,
+};
 
 /// An applet serves one call after another and ends when the host tells it to.
 ///
@@ -480,6 +482,24 @@ fn an_applet_is_called_from_an_asynchronous_context() {
         send_call(&mut serving, 1, 0, b"");
         assert_eq!(message(&mut serving).0.kind, RESULT);
         drop(serving);
+    });
+}
+
+/// A start that is refused in an asynchronous context is an error there, too.
+///
+/// Guarantee: sandbox/own-status
+#[test]
+fn refused_start_in_an_async_context_is_an_error() {
+    let mut options = options();
+    options.dirs.push("/nowhere/at/all".parse::<DirGrant>().unwrap());
+    let program = server(ECHO);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let served = holdfast_wasm::serve(&program, &options, None).unwrap_err();
+        let run = holdfast_wasm::run(&program, &options, None);
+        for end in [&served.end, &run.end] {
+            assert!(matches!(end, Err(WasmError::Grant { .. })), "{end:?}");
+        }
     });
 }
 

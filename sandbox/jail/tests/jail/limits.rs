@@ -49,6 +49,27 @@ fn a_waiting_program_ends_at_its_wall_time() {
     assert!(jailed.usage().wall_time >= limit);
 }
 
+/// The longest times that there are limit nothing: a program runs under them, and the kernel's own
+/// limit of processor time is that of the host.
+///
+/// Guarantee: sandbox/time-limits
+#[test]
+fn longest_times_are_no_limits() {
+    let longest = limits(|limits| {
+        limits.cpu_time = Some(Duration::MAX);
+        limits.wall_time = Some(Duration::MAX);
+    });
+    let jailed = jail(&["waits"]).limits(longest.clone()).spawn().unwrap();
+    let hard = |process: &str| {
+        let text = std::fs::read_to_string(format!("/proc/{process}/limits")).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("Max cpu time")).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    assert_eq!(hard(&jailed.pid().to_string()), hard("self"));
+    drop(jailed);
+    assert_eq!(end(jail(&["nothing"]).limits(longest)), WORKED);
+}
+
 /// Guarantee: sandbox/limits-are-named
 /// Guarantee: sandbox/memory-limits
 /// Guarantee: sandbox/time-limits
