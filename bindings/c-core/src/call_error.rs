@@ -60,6 +60,7 @@ impl HeapCallError {
                 HeapError::LayoutMismatch { .. } | HeapError::NotPortable | HeapError::TypedRoot,
             ) => Code::Layout,
             Self::Heap(HeapError::Alignment { .. }) => Code::Alignment,
+            Self::Heap(HeapError::Damaged { .. }) => Code::BadFile,
             Self::Heap(_) => Code::Failed,
             Self::TooSmall { .. } => Code::TooSmall,
             Self::NoSuchLevel => Code::Unsupported,

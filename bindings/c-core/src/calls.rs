@@ -253,6 +253,8 @@ impl<B: Backing> Calls<B> {
                     .map_err(|error| asked_for(error, bytes))?
             }
         };
+        // A large object begins at a page: then the range is the object, and no free may take it.
+        known_roots::note(object);
         Ok(page_of(object))
     }
 
@@ -465,6 +467,24 @@ mod tests {
             let too_much = HeapCallError::TooSmall { has_bytes: whole, wanted_bytes: whole + 1 };
             assert_eq!(calls.map(&name, whole + 1), Err(too_much));
         }
+    }
+
+    /// A large range is its object: `nvfree` gave its memory to the next caller, and the name kept
+    /// it, too.
+    ///
+    /// Guarantee: programs/objects
+    #[test]
+    fn range_is_not_freed_or_resized_as_an_object() {
+        let mut calls = calls();
+        let start = calls.map("range", 1 << 20).unwrap();
+        let object = calls.heap().root("nvmap/range").unwrap().pointer;
+        assert_eq!(start, object, "this one begins at a page");
+        assert_eq!(calls.free(start), Err(HeapCallError::IsRoot));
+        assert_eq!(calls.map("range", 0), Ok(start));
+        assert_eq!(calls.reallocate(Some(start), 1), Err(HeapCallError::IsRoot));
+        assert_eq!(calls.map("range", 1 << 20), Ok(start));
+        calls.remove("nvmap/range").unwrap();
+        assert_eq!(calls.free(start), Err(HeapError::NotAllocated.into()));
     }
 
     #[test]

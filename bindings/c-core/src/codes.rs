@@ -173,7 +173,7 @@ impl Code {
             Code::TooSmall => c"the range of that name is smaller; ask for its size, or nvremove it first",
             Code::IsOpen => c"a heap is open; nv_close it first (a compartment: nv_compartment_leave)",
             Code::BadFile => {
-                c"a file of the heap is damaged or foreign (nv_message says which); run `holdfast heap check`"
+                c"the heap, or a file of it, is damaged, foreign or newer (nv_message says which); run `holdfast heap check`"
             }
             Code::ReadOnly => {
                 c"the heap may only be read by this run; its owner can let it write: \
@@ -232,6 +232,13 @@ impl From<&OpenError> for Code {
         match error {
             OpenError::Portable => Code::Portable,
             OpenError::NotPortable { .. } => Code::NotPortable,
+            OpenError::NewerFormat { .. }
+            | OpenError::Damaged { .. }
+            | OpenError::Truncated { .. } => Code::BadFile,
+            // A program that may write has to come first.
+            OpenError::Unfinished => Code::ReadOnly,
+            OpenError::TooSmall { .. } => Code::LimitReached,
+            OpenError::NoOrder => Code::Unsupported,
             _ => Code::NotAHeap,
         }
     }
@@ -249,6 +256,8 @@ pub fn text_of(number: c_int) -> Option<&'static CStr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HeapCallError;
+    use holdfast_heap::HeapError;
 
     /// Every error code has its number in the C header and a text that says what to do.
     #[test]
@@ -275,5 +284,29 @@ mod tests {
         assert_eq!(text_of(0), Some(c"no error"));
         assert_eq!(text_of(-1), None);
         assert_eq!(text_of(Code::ALL.len() as c_int + 1), None);
+    }
+
+    /// Damage had the code of a host that failed, and who may only read was told that a heap with a
+    /// transaction to roll back is none.
+    ///
+    /// Guarantee: programs/errors
+    #[test]
+    fn damaged_and_unfinished_heaps_have_fitting_codes() {
+        let (offset, what) = (128, "the root table");
+        let damaged = HeapCallError::Heap(HeapError::Damaged { offset, what });
+        assert_eq!(damaged.code(), Code::BadFile);
+        let refusals = [
+            (OpenError::Damaged { offset, what }, Code::BadFile),
+            (OpenError::Truncated { claimed_bytes: 2, bytes: 1 }, Code::BadFile),
+            (OpenError::NewerFormat { version: u32::MAX }, Code::BadFile),
+            (OpenError::Unfinished, Code::ReadOnly),
+            (OpenError::TooSmall { bytes: 1, needed_bytes: 2 }, Code::LimitReached),
+            (OpenError::NoOrder, Code::Unsupported),
+            (OpenError::NotAHeap, Code::NotAHeap),
+            (OpenError::Empty, Code::NotAHeap),
+        ];
+        for (error, code) in refusals {
+            assert_eq!(Code::from(&error), code, "{error}");
+        }
     }
 }

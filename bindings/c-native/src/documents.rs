@@ -46,10 +46,13 @@ fn name_of(document: u64) -> Result<Arc<str>, Failure> {
         .ok_or(Failure::Stale)
 }
 
-/// The documents of this name, or all of them, are of no use any more.
-pub(crate) fn forget(name: Option<&str>) {
+/// The documents of this name, or all of them, are of no use any more, in the heap of this session:
+/// threads in compartments have documents of the same name.
+pub(crate) fn forget(session: u64, name: Option<&str>) {
     opened(|opened| {
-        opened.names.retain(|_, (_, opened)| name.is_some_and(|name| name != &**opened))
+        opened
+            .names
+            .retain(|_, (of, known)| *of != session || name.is_some_and(|name| name != &**known));
     });
 }
 
@@ -89,7 +92,7 @@ pub(crate) fn parse(
     with_documents(Ok, |documents, ()| {
         check_place(documents, name)?;
         documents.keep(name, &page)?;
-        forget(Some(name));
+        forget(session::current(), Some(name));
         Ok(())
     })
 }
@@ -119,7 +122,7 @@ pub(crate) fn renumber(
     with_documents(Ok, |documents, ()| {
         check_outside(documents)?;
         work(documents)?;
-        forget(Some(name));
+        forget(session::current(), Some(name));
         Ok(())
     })
 }

@@ -37,6 +37,9 @@ pub(crate) enum Failure {
     /// HOLDFAST_HEAP_SIZE is nonsense.
     #[error("HOLDFAST_HEAP_SIZE: {0}")]
     Size(#[from] SizeError),
+    /// HOLDFAST_RESERVE is nonsense.
+    #[error("HOLDFAST_RESERVE: {0}")]
+    Reserve(SizeError),
     /// HOLDFAST_HEAP_BACKING is nonsense.
     #[error("HOLDFAST_HEAP_BACKING: {0}")]
     Medium(#[from] MediumError),
@@ -263,7 +266,7 @@ impl Failure {
             Failure::HeldByThread { .. } => Code::Held,
             Failure::NotItsCompartment { .. } | Failure::OutsideCompartments => Code::NotGranted,
             Failure::InTransaction => Code::InTransaction,
-            Failure::Quota(_) => Code::Failed,
+            Failure::Quota(_) | Failure::Reserve(_) => Code::Failed,
             Failure::Forked { .. } => Code::Forked,
         }
     }

@@ -203,7 +203,7 @@ impl Session {
             Some(other) => return Err(Failure::BadMode { mode: other.to_owned() }),
         };
         let reserved = match variable(RESERVE_VARIABLE) {
-            Some(size) => parse_size(&size.to_string_lossy())?,
+            Some(size) => parse_size(&size.to_string_lossy()).map_err(Failure::Reserve)?,
             None => 0,
         };
         let mut session = Session::open(&name.to_string_lossy(), limit_bytes, mode)?;
@@ -596,7 +596,7 @@ pub(crate) fn roll_back_to_commit() -> Result<(), c_int> {
         let current = CURRENT.load(Ordering::Acquire);
         let Some(session) = state.take(State::Closed) else { return Ok(()) };
         *state = State::Open(session.roll_back().inspect_err(|_| ending::forget())?);
-        documents::forget(None);
+        documents::forget(current, None);
         // The same session goes on.
         CURRENT.store(current, Ordering::Release);
         Ok(())

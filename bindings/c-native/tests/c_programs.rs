@@ -187,6 +187,10 @@ fn every_c_error_has_a_code_and_a_remedy() {
         said.starts_with("5 ") && said.contains("HOLDFAST_HEAP_SIZE") && said.contains("64MiB"),
         "{said}"
     );
+    let mut nonsense = bench.command(&program);
+    nonsense.arg("try-to-open").env("HOLDFAST_HEAP", "heap").env("HOLDFAST_RESERVE", "much");
+    let said = succeeded(&nonsense.output().unwrap());
+    assert!(said.starts_with("5 HOLDFAST_RESERVE: "), "{said}");
 }
 
 /// Guarantee: programs/errors

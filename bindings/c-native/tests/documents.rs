@@ -56,6 +56,15 @@ fn c_refuses_a_document_that_is_no_longer_valid() {
     said_nothing("documents.c", "stale");
 }
 
+/// A thread that parsed a page in its compartment made the open documents of that name useless in
+/// the heaps of all other threads.
+///
+/// Guarantee: documents/c
+#[test]
+fn page_of_one_compartment_leaves_those_of_others_open() {
+    said_nothing("documents.c", "compartments");
+}
+
 /// Document errors in C have a code and a place, and a refused page leaves the old one.
 ///
 /// Guarantee: documents/c

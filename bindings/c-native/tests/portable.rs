@@ -131,6 +131,30 @@ fn unportable_types_do_not_compile() {
     }
 }
 
+/// A reference names its type by an array without elements: compilers that were told to be strict
+/// complained in each program that declared one.
+///
+/// Guarantee: programs/portable-types
+#[test]
+fn strict_compilers_take_portable_types() {
+    let Some(bench) = bench() else { return };
+    let source = bench.path("strict.c");
+    let text = "#include <holdfast_portable.h>
+struct node;
+typedef NV_REF(struct node) node_ref;
+struct node { node_ref next; uint32_t flags; uint64_t key; };
+NV_PORTABLE(node, 1, (ref, next, node), (value, flags), (value, key));
+uint64_t number(void) { return nv_layout(node); }
+struct node *next(void *base, struct node *of) { return nv_at(base, of->next); }
+void link_to(void *base, struct node *from, struct node *to) { nv_refer(base, from->next, to); }
+";
+    std::fs::write(&source, text).unwrap();
+    let mut command = Command::new("cc");
+    command.args(["-std=c11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-I"]);
+    let output = command.arg(prefix().join("include")).arg(&source).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// A struct with a part that may be of the wrong type.
 fn inner(field: &str, description: &str) -> String {
     format!(

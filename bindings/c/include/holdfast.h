@@ -81,8 +81,8 @@ enum nv_error {
     NV_FORKED = 16,         /* the heap is the parent's */
     NV_TOO_SMALL = 17,      /* the range of that name is smaller than asked for */
     NV_IS_OPEN = 18,        /* a heap is open already, or this thread is in a compartment */
-    NV_BAD_FILE = 19,       /* a file of the heap is damaged, foreign or newer */
-    NV_READ_ONLY = 20,      /* the run's key may only read the heap: nvread works, what would change it does not */
+    NV_BAD_FILE = 19,       /* the heap, or a file of it, is damaged, foreign or newer */
+    NV_READ_ONLY = 20,      /* the run's key may only read the heap: nvread works, what would change it does not; nor does opening one whose last program was killed in a transaction */
     NV_DENIED = 21,         /* the heap belongs to another key, which granted this one nothing; or to another user */
     NV_ABORTED = 22,        /* a part of the transaction was aborted or failed, so all of it was rolled back */
     NV_LAYOUT = 23,         /* the root has another layout, or none */

@@ -37,7 +37,7 @@
 #define NV_REF(type)                                                                                                   \
     union __attribute__((packed, aligned(4))) {                                                                        \
         uint32_t units;                                                                                                \
-        type *to_[0];                                                                                                  \
+        __extension__ type *to_[0];                                                                                    \
     }
 
 /* Where a reference leads in the heap that begins at base, as a pointer of its type; NULL where it leads nowhere. A

@@ -13,7 +13,7 @@ use holdfast_c_core::{
     Calls, Code, HeapCallError, HeapHandle, Library, export_calls, optional_text,
 };
 use holdfast_guest::{
-    AttachError, CommitError, Durability, Heap, HeapKeeper, HostRegion, OpenError, index_of,
+    AttachError, CommitError, Durability, Heap, HeapKeeper, HostRegion, index_of,
 };
 
 use crate::last_error;
@@ -81,8 +81,6 @@ pub(crate) fn code_of(error: AttachError) -> Code {
         AttachError::AtomicCompartment => Code::Unsupported,
         AttachError::NoHost => Code::NoHost,
         AttachError::MemoryShape => Code::MemoryShape,
-        // A run that may write has to come first.
-        AttachError::Open(OpenError::Unfinished) => Code::ReadOnly,
         AttachError::Open(error) => Code::from(&error),
         _ => Code::Failed,
     }

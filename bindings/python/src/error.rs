@@ -11,7 +11,7 @@ use holdfast_applet::{
     WasmError,
 };
 use holdfast_identity::{IdentityError, OwnershipError};
-use holdfast_region::{ErrorKind, RegionError};
+use holdfast_region::{ErrorKind, KeyError, RegionError};
 use holdfast_types::{AppletLimit, HowTo, Remedy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -349,7 +349,12 @@ pub(crate) fn region_error(py: Python<'_>, error: &RegionError) -> PyErr {
     if matches!(error, RegionError::Name(_) | RegionError::LimitOutOfRange { .. }) {
         return PyValueError::new_err(error.to_string());
     }
-    raise(py, class_of(error.kind()), error, ())
+    let class = match error {
+        // The heap may be there; who makes one where there is none would be told the same again.
+        RegionError::Key(KeyError::Missing { .. }) => Class::HeapDenied,
+        error => class_of(error.kind()),
+    };
+    raise(py, class, error, ())
 }
 
 fn class_of(kind: ErrorKind) -> Class {

@@ -101,7 +101,9 @@ impl Refusal {
                     OpenError::Unfinished => Class::HeapDenied,
                     OpenError::PointerMismatch { .. }
                     | OpenError::Portable
-                    | OpenError::NotPortable { .. } => Class::HeapError,
+                    | OpenError::NotPortable { .. }
+                    | OpenError::Empty
+                    | OpenError::NoOrder => Class::HeapError,
                     _ => Class::HeapDamaged,
                 };
                 raise(py, class, error, ())
@@ -174,9 +176,10 @@ fn call(py: Python<'_>, error: HeapError, name: Option<&str>) -> PyErr {
         HeapError::ReadOnly => Class::HeapDenied,
         HeapError::NameTaken => Class::RootExists,
         HeapError::NoSuchRoot => Class::RootNotFound,
-        HeapError::TransactionAborted | HeapError::TransactionState { .. } => {
-            Class::TransactionError
-        }
+        HeapError::TransactionAborted
+        | HeapError::TransactionState { .. }
+        | HeapError::OtherHeap => Class::TransactionError,
+        HeapError::Damaged { .. } => Class::HeapDamaged,
         HeapError::BadName | HeapError::OutsideHeap => {
             return PyValueError::new_err(named(error.to_string()));
         }

@@ -302,6 +302,32 @@ def test_an_abandoned_transaction_is_rolled_back(heap: holdfast.Heap) -> None:
     assert not thread.is_alive()
 
 
+# Guarantee: programs/python-transactions
+def test_a_transaction_is_of_one_heap(heap: holdfast.Heap, places: Places) -> None:
+    with holdfast.Heap("other", **places) as other:
+        with heap.transaction(), pytest.raises(holdfast.TransactionError, match="another heap"), other.transaction():
+            pass
+        with other.transaction():
+            other.create("a", 8).release()
+        assert list(other) == ["a"]
+
+
+# Guarantee: programs/errors
+def test_damage_of_an_open_heap_is_told_as_damage(places: Places) -> None:
+    with holdfast.Heap("state", **places) as heap:
+        heap.create("a", 8).release()
+    [image] = places["pool"].rglob("state.image")
+    with image.open("r+b") as file:
+        # Where the table of the roots lies (docs/format.md); no object begins 8 bytes further on.
+        file.seek((2 << 20) + 128)
+        [low] = file.read(1)
+        file.seek((2 << 20) + 128)
+        file.write(bytes([low ^ 8]))
+    with holdfast.Heap("state", **places) as heap:
+        with pytest.raises(holdfast.HeapDamaged, match="root table"):
+            heap.create("b", 8)
+
+
 def test_other_threads_wait_for_a_transaction(heap: holdfast.Heap) -> None:
     view = heap.create("counter", 8)
     seen: list[bytes] = []
@@ -490,8 +516,10 @@ def test_names_keys_and_sizes_are_checked(start: Start, places: Places) -> None:
         holdfast.Heap("no/heap", **places)
     with holdfast.Heap("state", **places):
         pass
-    with pytest.raises(holdfast.HoldfastError, match="nobodys"):
-        holdfast.Heap("state", key="nobodys", **places)
+    # Who makes a heap where there is none does not take it for that.
+    for create in (True, False):
+        with pytest.raises(holdfast.HeapDenied, match="nobodys"):
+            holdfast.Heap("state", key="nobodys", create=create, **places)
     with pytest.raises(ValueError, match="64MiB"):
         holdfast.Heap("other", limit="much", **places)
     with pytest.raises(ValueError, match="name"):

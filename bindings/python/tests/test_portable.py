@@ -190,6 +190,24 @@ def test_fields_are_read_and_stored_in_place(places: Places) -> None:
             Node()
 
 
+def test_an_array_is_stored_whole_or_not_at_all(places: Places) -> None:
+    """Guarantee: programs/portable-types"""
+    with holdfast.Heap("book", portable=True, **places) as heap:
+        ledger, entry = Ledger.create(heap, "ledger"), Entry.new(heap)
+        ledger.shelves = [entry] * 8
+        with pytest.raises(TypeError, match="leads to a Entry"):
+            ledger.shelves = [None] * 7 + [ledger]
+        assert list(ledger.shelves) == [entry] * 8
+        with pytest.raises(ValueError, match="256 is no u8"):
+            entry.by = [1, 2, 3, 4, 5, 6, 7, 256]
+        assert bytes(entry.by) == bytes(8)
+        # Its own elements change places: none is overwritten before it is read.
+        whole = Whole.new(heap)
+        whole.first[0].text, whole.first[1].text = b"one", b"two"
+        whole.first = reversed(whole.first)
+        assert [bytes(first.text) for first in whole.first] == [b"two\0", b"one\0"]
+
+
 def test_values_lose_their_memory_when_the_heap_closes(places: Places) -> None:
     with holdfast.Heap("book", portable=True, **places) as heap:
         ledger = Ledger.create(heap, "ledger")

@@ -182,6 +182,32 @@ static void stale(void) {
     look(nv_doc_open("two"));
 }
 
+static void *change_in_compartment(void *name) {
+    MUST(nv_compartment_enter(name) == 0);
+    nv_document own = parsed();
+    MUST(nv_doc_parse("page", "x", 1, NULL) == 0 && nv_doc_check(own) == NV_STALE);
+    MUST(nv_doc_compact("page") == 0 && nv_doc_remove("page") == 0 && nv_compartment_leave() == 0);
+    return NULL;
+}
+
+static void change_on_a_thread(void) {
+    pthread_t thread;
+    MUST(!pthread_create(&thread, NULL, change_in_compartment, "one") && !pthread_join(thread, NULL));
+}
+
+/* What happens to a page in one heap is nothing to the page of that name in another. */
+static void compartments(void) {
+    nv_document shared = parsed();
+    change_on_a_thread();
+    MUST(nv_doc_check(shared) == 0);
+    MUST(nv_compartment_enter("two") == 0 && nv_doc_check(shared) == NV_STALE);
+    nv_document own = parsed();
+    change_on_a_thread();
+    MUST(nv_doc_check(own) == 0 && nv_compartment_leave() == 0);
+    MUST(nv_doc_check(own) == NV_STALE && nv_doc_check(shared) == 0);
+    MUST(nv_doc_parse("page", "x", 1, NULL) == 0 && nv_doc_check(shared) == NV_STALE);
+}
+
 static void errors(const char *file) {
     nv_document document = parsed();
     nv_node *nodes;
@@ -282,6 +308,7 @@ int main(int argc, char **argv) {
     if (!strcmp(command, "all")) all();
     else if (!strcmp(command, "changes")) changes();
     else if (!strcmp(command, "stale")) stale();
+    else if (!strcmp(command, "compartments")) compartments();
     else if (!strcmp(command, "errors")) errors(getenv("PAGE"));
     else if (!strcmp(command, "kill-me")) kill_me();
     else if (!strcmp(command, "after-the-kill")) after_the_kill();

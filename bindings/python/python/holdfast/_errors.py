@@ -281,7 +281,7 @@ class HeapHeld(HeapError):
 
 
 class HeapDenied(HeapError, PermissionError):
-    """The key may not do that."""
+    """The key may not do that, or there is no key of that name."""
 
 
 class HeapNoRoom(HeapError, MemoryError):
@@ -289,7 +289,7 @@ class HeapNoRoom(HeapError, MemoryError):
 
 
 class HeapDamaged(HeapError):
-    """The heap's files are damaged, foreign or newer. `holdfast heap repair` may help."""
+    """The heap, or a file of it, is damaged, foreign or newer. `holdfast heap repair` may help."""
 
 
 class RootNotFound(HeapError, KeyError):
@@ -315,7 +315,7 @@ class LayoutMismatch(HeapError):
 
 
 class TransactionError(HeapError):
-    """Not possible inside, or outside, of a transaction; or an inner one failed, and so did the outer one."""
+    """Not possible inside, or outside, of a transaction, or in one of another heap; or an inner one failed, and so did the outer."""
 
 
 class DocumentError(HoldfastError):

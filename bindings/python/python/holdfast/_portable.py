@@ -206,8 +206,12 @@ class array(_Kind):  # noqa: N801
         values = list(value)
         if len(values) != self.length:
             raise ValueError(f"the array has {self.length} elements, and {len(values)} were given")
+        # Beside the heap first: all of them are stored or none, and those that lie in this array are read before it changes.
+        draft = object.__new__(type(owner))
+        draft.heap, draft.view = owner.heap, memoryview(bytearray(self.size))
         for index, element in enumerate(values):
-            self.of._set(owner, offset + index * self.of.size, element)
+            self.of._set(draft, index * self.of.size, element)
+        owner.view[offset : offset + self.size] = draft.view
 
     def __repr__(self) -> str:
         return f"holdfast.array({self.of!r}, {self.length})"
