@@ -228,6 +228,7 @@ export class Applet {
   readonly #ended: Promise<number>;
   #checkpoint: ReturnType<typeof setTimeout> | undefined;
   #isClosed = false;
+  #closing: Promise<number | undefined> | undefined;
   #checkedAt = performance.now();
   #lost: StorageLostError | undefined;
   readonly #isIdle: boolean;
@@ -355,10 +356,20 @@ export class Applet {
 
   /**
    * Tells the applet to return, commits, and releases its heaps, behind the exports under way; the exit
-   * code, if it returned. Rejects with what a commit throws: what was not committed is lost then.
+   * code, if it returned. Rejects with what a commit throws: what was not committed is lost then. Closing
+   * again only waits until the heaps are released.
    */
   async close(): Promise<number | undefined> {
-    if (this.#isClosed) return undefined;
+    if (this.#closing !== undefined) {
+      // What failed is told to who closed first.
+      await this.#closing.catch(() => {});
+      return undefined;
+    }
+    this.#closing = this.#close();
+    return await this.#closing;
+  }
+
+  async #close(): Promise<number | undefined> {
     this.#isClosed = true;
     clearTimeout(this.#checkpoint);
     this.#instance.mailbox.end();

@@ -19,6 +19,20 @@ export interface Anchor {
   place(): number;
 }
 
+/** The key that an iterator of a map gave last. */
+export interface Cursor {
+  /** Where the map lies. */
+  readonly map: number;
+  key: unknown;
+  /** Whether that key was removed since, or may have been. */
+  isGone: boolean;
+  /** Whether it is told of removals. */
+  isKept: boolean;
+}
+
+/** So many cursors are told of removals at most: an iterator may be given up without an end. */
+const CURSORS_MAX = 32;
+
 export class HeapCore {
   readonly isReadOnly: boolean;
   /** Changes when an object may have gone: who notes another number looks again. */
@@ -31,6 +45,8 @@ export class HeapCore {
   readonly editions = new Map<string, number>();
   readonly replaced = new Set<string>();
   isClosed = false;
+  /** Those that are told of removals, the oldest first. */
+  readonly #cursors: Cursor[] = [];
   #bytes = new Uint8Array();
   #view = new DataView(new ArrayBuffer(0));
 
@@ -84,6 +100,31 @@ export class HeapCore {
   touch(at: number, bytes: number): void {
     if (this.isReadOnly || this.isClosed) this.checkWritable();
     if (this.depth > 0) this.module.call("tx_log", at, bytes);
+  }
+
+  /** Has a cursor told of removals. Where there are too many, the oldest one takes its key for removed. */
+  keep(cursor: Cursor): void {
+    if (this.#cursors.length === CURSORS_MAX) this.tellGone(this.#cursors[0]!);
+    this.#cursors.push(cursor);
+    cursor.isKept = true;
+  }
+
+  /** Tells a cursor that its key was removed, and nothing more until it is kept again. */
+  tellGone(cursor: Cursor): void {
+    cursor.isGone = true;
+    this.drop(cursor);
+  }
+
+  /** Forgets a cursor, if it is kept. */
+  drop(cursor: Cursor): void {
+    const index = this.#cursors.indexOf(cursor);
+    if (index >= 0) this.#cursors.splice(index, 1);
+    cursor.isKept = false;
+  }
+
+  /** The cursors of the map at a place. */
+  cursorsOf(map: number): Cursor[] {
+    return this.#cursors.filter((cursor) => cursor.map === map);
   }
 
   /** Bytes that an object may use. Throws a `StaleReferenceError` where none begins. */

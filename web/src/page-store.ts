@@ -216,6 +216,8 @@ export class PageStore implements HeapStore {
   /** Bytes of the image behind which nothing counts: the longest that the heap was since it was home. */
   #reach = 0;
   #hasHeader = false;
+  /** Whether a checkpoint was begun and is not done: the image may have some of its pages. */
+  #isSealed = false;
   #imageBytes = 0;
   /** Of the last entry; 0 before the first one. */
   #lastSum = 0n;
@@ -356,6 +358,8 @@ export class PageStore implements HeapStore {
   }
 
   keptSums(): Float64Array | undefined {
+    // They are of the image before the checkpoint; who only reads does not end that.
+    if (this.#isSealed) return undefined;
     const length = this.#sums.getSize();
     if (length === 0 || length % PAGE_SIZE !== 0) return undefined;
     const bytes = new Uint8Array(length);
@@ -615,6 +619,7 @@ export class PageStore implements HeapStore {
     // Also where the image stays as it is: entries that are overwritten while the next header is not on
     // the disk are damage then, not commits that were never finished.
     this.#writeHeader(this.#generation, this.#entries.length);
+    this.#isSealed = true;
     this.#onPhase("sealed");
     if (this.#entries.some(({ pages }) => pages.length > 0)) this.#goHome();
     this.#beginAgain();
@@ -779,6 +784,7 @@ export class PageStore implements HeapStore {
     // A tab that died may have left them to the system's caches.
     this.#isUnflushed = this.#entries.length > sealed;
     if (this.#entries.length < sealed) throw new CorruptError(DAMAGED);
+    this.#isSealed = sealed > 0;
     if (!this.#isReadOnly) this.#cutOff();
     // A tab that died may have left what it wrote home to the system's caches, the image's length too.
     this.#isImageUnflushed ||= sealed > 0;
@@ -890,6 +896,7 @@ export class PageStore implements HeapStore {
   /** Begins the journal, whose pages are all at home, again. */
   #beginAgain(): void {
     this.#writeHeader(this.#generation + 1, 0, this.#length);
+    this.#isSealed = false;
     this.#homeLength = this.#length;
     this.#generation += 1;
     this.#reach = this.#length;

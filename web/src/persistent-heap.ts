@@ -58,6 +58,7 @@ export class PersistentHeap {
   readonly #heaps: Heaps;
   #checkpoint: ReturnType<typeof setTimeout> | undefined;
   #committedAt = 0;
+  #closing: Promise<void> | undefined;
 
   private constructor(core: HeapCore, heaps: Heaps) {
     this[CORE] = core;
@@ -291,19 +292,21 @@ rolled back");
   /**
    * Commits, and releases the heap, behind the exports under way; with `commit: false` what was not
    * committed is lost. Values of it are of no use any more: each use is a `StaleReferenceError`. Closing
-   * twice does nothing.
+   * again only waits until the heap is released.
    */
   close({ commit = true }: { readonly commit?: boolean } = {}): Promise<void> {
     const core = this[CORE];
     if (core.depth > 0) {
       throw new TransactionError("the heap is closed behind the transaction, not in it");
     }
-    return this.#close(commit);
+    // What failed is told to who closed first.
+    if (this.#closing !== undefined) return this.#closing.catch(() => {});
+    this.#closing = this.#close(commit);
+    return this.#closing;
   }
 
   async #close(hasCommit: boolean): Promise<void> {
     const core = this[CORE];
-    if (core.isClosed) return;
     clearTimeout(this.#checkpoint);
     try {
       const mayCommit = !core.isReadOnly && core.module.ended === undefined;

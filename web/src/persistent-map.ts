@@ -7,7 +7,7 @@
  * heap.
  */
 import { CorruptError, LayoutMismatchError } from "./errors.js";
-import { CORE, type HeapCore } from "./heap-core.js";
+import { CORE, type Cursor, type HeapCore } from "./heap-core.js";
 import { NotFoundError, ReadOnlyError, StaleReferenceError } from "./heap-errors.js";
 import { putName, textOf } from "./heap-module.js";
 import { DEPTH, follow, shown, unitsOf, type Target } from "./kinds.js";
@@ -134,15 +134,21 @@ export class PersistentMap<Key, Value> implements Iterable<[Key, Value]> {
   delete(key: Key): boolean {
     const core = this.#core;
     const at = this.#writable();
+    // Before the call: it may detach a key that is a view of the heap.
+    const cursors = core.cursorsOf(at).filter((cursor) => isSame(cursor.key, key));
     const wasThere = core.module.call("map_delete", at, this.#putKey(key)) === 1;
-    if (wasThere) core.mapChanges += 1;
-    return wasThere;
+    if (!wasThere) return false;
+    core.mapChanges += 1;
+    for (const cursor of cursors) core.tellGone(cursor);
+    return true;
   }
 
   /** Removes all entries. */
   clear(): void {
-    this.#core.module.call("map_clear", this.#writable());
-    this.#core.mapChanges += 1;
+    const core = this.#core, at = this.#writable();
+    core.module.call("map_clear", at);
+    core.mapChanges += 1;
+    for (const cursor of core.cursorsOf(at)) core.tellGone(cursor);
   }
 
   /** Removes the map itself: its name is free, and each use of it is a `StaleReferenceError`. */
@@ -155,8 +161,8 @@ export class PersistentMap<Key, Value> implements Iterable<[Key, Value]> {
 
   /**
    * Entries in the order in which their keys came. The map may change meanwhile, as a `Map` may;
-   * where the key that was given last is removed and so much added that the map's table is made
-   * anew, the iteration cannot go on, and throws.
+   * where the key that was given last is removed, even if it is set again, and so much added that the
+   * map's table is made anew, the iteration cannot go on, and throws a `StaleReferenceError`.
    */
   * entries(): Generator<[Key, Value], undefined> {
     for (const [key, at, length] of this.#scan()) yield [key, this.#decode(at, length)];
@@ -183,28 +189,38 @@ export class PersistentMap<Key, Value> implements Iterable<[Key, Value]> {
     const core = this.#core, { module } = core;
     let next = 0, moves = this.#moves();
     let last: Key | undefined;
-    for (;;) {
-      const at = this.#place();
-      if (last !== undefined && this.#moves() !== moves) {
-        if (this.size === 0) return;
-        // The cells moved: behind the key that was given last it goes on.
-        if (module.call("map_get", at, this.#putKey(last)) !== 1) {
-          throw new StaleReferenceError("the map was made anew while it was iterated over, without \
-the key that came last; collect the keys first");
+    const cursor: Cursor = { map: this.#at, key: undefined, isGone: false, isKept: false };
+    try {
+      for (;;) {
+        const at = this.#place();
+        if (last !== undefined && this.#moves() !== moves) {
+          if (this.size === 0) return;
+          // The cells moved: behind the key that was given last it goes on. One that was removed and set
+          // again is at another place, and the keys between would be left out.
+          if (cursor.isGone || module.call("map_get", at, this.#putKey(last)) !== 1) {
+            throw new StaleReferenceError("the map was made anew while it was iterated over, and the \
+key that came last was removed; collect the keys first");
+          }
+          [next, moves] = [module.result(2) + 1, this.#moves()];
         }
-        [next, moves] = [module.result(2) + 1, this.#moves()];
+        const count = module.call("map_scan", at, next, SCAN);
+        if (count === 0) return;
+        const words = module.words(module.result(0), count * WORDS);
+        const changes = core.mapChanges, epoch = core.epoch;
+        for (let index = 0; index < words.length; index += WORDS) {
+          // What is behind was looked up before something changed.
+          if (core.mapChanges !== changes || core.epoch !== epoch) break;
+          next = words[index]! + 1;
+          last = this.#decodeKey(words[index + 1]!, words[index + 2]!);
+          // A copy: the caller may change what it was given.
+          cursor.key = last instanceof Uint8Array ? last.slice() : last;
+          cursor.isGone = false;
+          if (!cursor.isKept) core.keep(cursor);
+          yield [last, words[index + 3]!, words[index + 4]!];
+        }
       }
-      const count = module.call("map_scan", at, next, SCAN);
-      if (count === 0) return;
-      const words = module.words(module.result(0), count * WORDS);
-      let changes = core.mapChanges, epoch = core.epoch;
-      for (let index = 0; index < words.length; index += WORDS) {
-        // What is behind was looked up before something changed.
-        if (core.mapChanges !== changes || core.epoch !== epoch) break;
-        next = words[index]! + 1;
-        last = this.#decodeKey(words[index + 1]!, words[index + 2]!);
-        yield [last, words[index + 3]!, words[index + 4]!];
-      }
+    } finally {
+      core.drop(cursor);
     }
   }
 
@@ -326,6 +342,12 @@ function valueKind(value: MapValue): [kind: number, layout: bigint] {
   }
   throw new TypeError(`values are bytes, string, number, json or a type that struct() made, and \
 not ${shown(value)}`);
+}
+
+/** Whether two keys are one. */
+function isSame(one: unknown, other: unknown): boolean {
+  return one === other || one instanceof Uint8Array && other instanceof Uint8Array
+    && one.length === other.length && one.every((byte, index) => byte === other[index]);
 }
 
 function wrong(wanted: string, value: unknown, what = "value"): TypeError {

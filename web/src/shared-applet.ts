@@ -126,6 +126,8 @@ machine");
       this.#closing.signal.throwIfAborted();
       const applet = this.#applet;
       if (applet !== undefined) return await callHere(applet, name, bytes, options);
+      // It ended here while the call waited. A channel does not lead to its own tab: nobody would answer.
+      if (owner === this.#self) continue;
       const output = await this.#callThere(owner, name, bytes, options);
       if (output !== undefined) return output;
       if (this.#owner === owner) this.#unknow();
@@ -134,10 +136,11 @@ machine");
 
   /**
    * Leaves; where the applet runs here, it is closed and another tab starts it. One that is being
-   * started here is closed when it has started, which nobody waits for.
+   * started here is closed when it has started, which nobody waits for. Closing again only waits until this
+   * tab has left.
    */
   async close(): Promise<void> {
-    if (this.#closing.signal.aborted) return;
+    if (this.#closing.signal.aborted) return await this.#left.promise;
     this.#closing.abort(new AppletEndedError("the applet was closed in this tab"));
     this.#forget(this.#closing.signal.reason);
     this.#known.reject(this.#closing.signal.reason);

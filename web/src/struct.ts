@@ -37,7 +37,7 @@ export type FieldInput<K> =
 /** A value of a portable type: its fields, in place. */
 export type StructOf<F extends Fields> =
   StructValue & { -readonly [K in keyof F]: FieldValue<F[K]> };
-/** Values of fields to begin with; the others are zero. */
+/** Values of fields to begin with; the others are zero. A value of the same type and heap is copied. */
 export type Init<F extends Fields> = { readonly [K in keyof F]?: FieldInput<F[K]> };
 
 /** A portable type; `struct` makes one. */
@@ -141,14 +141,7 @@ class InnerKind<F extends Fields> extends Kind<StructOf<F>> {
   }
 
   prepare(core: HeapCore, value: unknown): Prepared {
-    if (!(value instanceof StructValue)) return this.of.prepare(core, value);
-    this.of.offsetOf(core, value);
-    return () => {
-      // It may have moved, with the array that it is in.
-      const from = this.of.offsetOf(core, value);
-      // A copy: it may lie where another part of the same value is stored before it.
-      return storeOf(core, core.bytes.slice(from, from + this.size));
-    };
+    return this.of.prepare(core, value);
   }
 
   toString(): string {
@@ -209,6 +202,16 @@ export function struct<const F extends Fields>(
     layout: () => type.shape(DEPTH),
     valueAt: (core, anchor) => new Value(type, core, anchor),
     prepare(core, init) {
+      if (init instanceof StructValue) {
+        // Its fields are no properties of its own: as a plain object it would have none.
+        type.offsetOf(core, init);
+        return () => {
+          // It may have moved, with the array that it is in.
+          const from = type.offsetOf(core, init);
+          // A copy: it may lie where another part of the same value is stored before it.
+          return storeOf(core, core.bytes.slice(from, from + size));
+        };
+      }
       if (init === null || typeof init !== "object") {
         throw new TypeError(`a ${typeName} is set from an object, and not from ${shown(init)}`);
       }

@@ -185,6 +185,63 @@ test("a map may change while it is iterated over", async () => {
 });
 
 // Guarantee: web/containers
+test("a key that is set anew while iterated over hides no other", async () => {
+  const { run } = await heapTab();
+  const told = await run(async ({ PersistentHeap, PersistentMap }) => {
+    const heap = await PersistentHeap.open("renewed", { size: 4 * 2 ** 20 });
+    const found = [];
+    for (const kind of ["string", "bytes"]) {
+      const keyOf = (number) => kind === "string" ? `${number}` : Uint8Array.of(number);
+      /** Sets every key anew when it comes first, with so many entries: how often keys came, or the error. */
+      const renew = (name, count, meanwhile = () => {}) => {
+        const map = PersistentMap.open(heap, `${kind} ${name}`, { key: kind, value: "number" });
+        for (let number = 0; number < count; number++) map.set(keyOf(number), 0);
+        let steps = 0;
+        try {
+          for (const [key, value] of map) {
+            steps += 1;
+            meanwhile(map);
+            if (value > 0) continue;
+            map.delete(kind === "string" ? key : key.slice());
+            map.set(key, 1);
+          }
+        } catch (error) {
+          return error.name;
+        }
+        return steps;
+      };
+      // The first table has room for twelve: it is made anew for the first key, or for none.
+      found.push(renew("full", 12), renew("roomy", 5));
+      // Iterations that nobody ends, and one that is over.
+      found.push(renew("given up", 5, (map) => {
+        for (let count = 0; count < 40; count++) map.keys().next();
+        [...map];
+      }));
+      // Nor do those whose key is removed at once count where the table is made anew behind another key.
+      const walked = PersistentMap.open(heap, `${kind} walked`, { key: kind, value: "number" });
+      const queue = PersistentMap.open(heap, `${kind} queue`);
+      for (let number = 0; number < 12; number++) walked.set(keyOf(number), 0);
+      let steps = 0;
+      for (const _ of walked.keys()) {
+        steps += 1;
+        for (let count = 0; count < 40; count++) {
+          queue.set(`${count}`, 0);
+          queue.delete(queue.keys().next().value);
+        }
+        if (steps > 1) continue;
+        walked.delete(keyOf(5));
+        walked.set(keyOf(100), 0);
+      }
+      found.push(steps);
+    }
+    await heap.close();
+    return found;
+  });
+  const kind = ["StaleReferenceError", 10, 10, 12];
+  assert.deepEqual(told, [...kind, ...kind]);
+});
+
+// Guarantee: web/containers
 test("what a value calls while it is stored does not mix with it", async () => {
   const { run } = await heapTab();
   const told = await run(async ({ PersistentHeap, PersistentMap }) => {

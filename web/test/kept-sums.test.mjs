@@ -40,6 +40,13 @@ test("kept sums count for the image that they were made of, and commits come on 
 });
 
 // Guarantee: web/kept-sums
+test("a checkpoint that broke off is no damage to who reads", async () => {
+  const { step } = await tab();
+  await step("commitWithSums", { pages: PAGES, value: 7 });
+  assert.deepEqual(await step("readBegunCheckpoint", { page: PAGES[3], value: 9 }), [true, true]);
+});
+
+// Guarantee: web/kept-sums
 test("damaged sums are none", async () => {
   const { step } = await tab();
   for (const at of [0, 5, 9, 18, 64, 64 + 511 * 8, 5000]) {

@@ -167,6 +167,22 @@ test("a call right behind a trap is answered, and one that a failed start follow
 });
 
 // Guarantee: web/shared
+test("a call in the moment in which an applet ends is answered", async () => {
+  const { step } = await tab();
+  assert.deepEqual(await step("sharedAtEnd", { moments: 8 }), Array(8).fill("answered"));
+});
+
+// Guarantee: web/shared
+test("who closes an applet again waits until it is closed", async () => {
+  const { step } = await tab();
+  const order = ["first", "second"];
+  await step("serve", { applet: "echo" });
+  assert.deepEqual(await step("closeTwice", { what: "applet" }), order);
+  await step("share", { applet: "echo" });
+  assert.deepEqual(await step("closeTwice", { what: "shared" }), order);
+});
+
+// Guarantee: web/shared
 test("a call that waits for an applet is ended by its signal", async () => {
   const { step } = await tab();
   await step("share", { applet: "trial", starts: 1 });

@@ -330,6 +330,53 @@ test("arrays of every number are set from what gives numbers", async () => {
     [3, 2, 1, 0, -1, -2, -3, -4], [100, 101, 102, 103, 104, 105, 106, 107]]);
 });
 
+// Guarantee: web/views
+test("an object begins as a copy of another", async () => {
+  const { run } = await heapTab();
+  const told = await run(async ({ array, f64, PersistentHeap, ref, struct, u8 }) => {
+    const heap = await PersistentHeap.open("copies", { size: 2 ** 20 });
+    const other = await PersistentHeap.open("other copies", { size: 2 ** 20 });
+    const Point = struct("Point", { x: f64, next: ref("Point"), bytes: array(u8, 4) });
+    const Plain = struct("Plain", { x: f64 });
+    const first = Point.create(heap, "first", { x: 1, bytes: [1, 2, 3, 4] });
+    first.next = first;
+    const copies = [Point.new(heap, first), Point.create(heap, "second", first)];
+    first.x = 2;
+    const failures = [
+      () => Point.create(heap, "third", Plain.new(heap, { x: 3 })),
+      () => Point.create(heap, "third", Point.new(other)),
+    ].map((work) => {
+      try {
+        return `nothing failed: ${work()}`;
+      } catch (error) {
+        return error.name;
+      }
+    });
+    const parts = copies.map(({ x, next, bytes }) => [x, next.offset === first.offset, [...bytes]]);
+    return { parts, failures, names: heap.names() };
+  });
+  const copy = [1, true, [1, 2, 3, 4]];
+  assert.deepEqual(told, {
+    parts: [copy, copy], failures: ["TypeError", "RangeError"], names: ["first", "second"],
+  });
+});
+
+// Guarantee: web/views
+test("who closes a heap again waits until it is released", async () => {
+  const { run } = await heapTab();
+  const order = await run(async ({ PersistentHeap }) => {
+    const heap = await PersistentHeap.open("twice", { size: 2 ** 20 });
+    heap.allocate(8);
+    const ended = [];
+    const first = heap.close().then(() => ended.push("first"));
+    await heap.close();
+    ended.push("second");
+    await first;
+    return ended;
+  });
+  assert.deepEqual(order, ["first", "second"]);
+});
+
 // Guarantee: web/views-stale
 test("a reference to an element leads to where it moved", async () => {
   const { run } = await heapTab();

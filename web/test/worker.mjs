@@ -550,6 +550,38 @@ const steps = {
     const again = steps.sharedCall({ name, input });
     return await Promise.race([again, new Promise((done) => setTimeout(done, 10_000, "no answer"))]);
   },
+  /**
+   * Shared calls that are made so many moments behind the end of the applet, from none on, of an applet that
+   * is none: how each ends.
+   */
+  async sharedAtEnd({ moments }) {
+    const ends = [];
+    for (let moment = 0; moment < moments; moment++) {
+      const started = [];
+      const own = await SharedApplet.open(`ending ${moment}`, async () => {
+        const one = { call: async () => new Uint8Array(1), close: async () => {} };
+        one.ended = new Promise((done) => { one.end = done; });
+        started.push(one);
+        return one;
+      });
+      started[0].end();
+      for (let count = 0; count < moment; count++) await null;
+      const call = own.call("any").then(() => "answered", (error) => error.name);
+      ends.push(await Promise.race([call, new Promise((done) => setTimeout(done, 2000, "no answer"))]));
+      await own.close();
+    }
+    return ends;
+  },
+  /** Closes what runs twice at once: which of both ends first. */
+  async closeTwice({ what }) {
+    const one = what === "applet" ? applet : shared;
+    const ended = [];
+    const first = one.close().then(() => ended.push("first"));
+    await one.close();
+    ended.push("second");
+    await first;
+    return ended;
+  },
   /** How a shared call that fails does: whether its error is one of the class of its name. */
   async sharedFailure({ name }) {
     const error = await shared.call(name).catch((failure) => failure);
@@ -883,6 +915,35 @@ const steps = {
     sparse.abandon();
     const isSame = bytes.every((byte, at) => byte === whole[at]);
     return { isKept: kept !== undefined, isSame, pages: readBytes / PAGE_SIZE, told };
+  },
+  /**
+   * Commits one page, and ends the checkpoint before it is done; whether all is there for who exports it
+   * then, and for a reader that opens it.
+   */
+  async readBegunCheckpoint({ page, value }) {
+    const bytes = new Uint8Array(SPARSE * PAGE_SIZE);
+    const onPhase = (phase) => {
+      if (phase === "home") throw new Error("as if killed");
+    };
+    const begun = await PageStore.open("sparse", { size: bytes.length, onPhase });
+    begun.read(bytes);
+    bytes.fill(value, page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
+    begun.commit(bytes, [page]);
+    const found = [];
+    const look = (store) => {
+      try {
+        found.push(store.readWhole().every((byte, at) => byte === bytes[at]));
+      } catch (error) {
+        found.push(error.name);
+      }
+      store.abandon();
+    };
+    try {
+      begun.checkpoint();
+    } catch { /* it is as if the tab was killed */ }
+    look(begun);
+    look(await PageStore.open("sparse", { size: bytes.length, access: "read-only" }));
+    return found;
   },
   /** Starts an applet that serves, and has it count; how much of the image was read. */
   async readOfApplet({ applet: name }) {
