@@ -197,6 +197,28 @@ fn extremes() -> Vec<Vec<u8>> {
     singles.chain(doubles.iter().map(|number| number.to_le_bytes().to_vec())).collect()
 }
 
+/// What one command may cost, all that are painted at once may not.
+///
+/// Guarantee: pages/planted
+#[test]
+fn lines_of_all_commands_are_bounded() {
+    let mut scene = Scene::new();
+    let circle = Circle::new((0.0, 0.0), 4e8);
+    scene.fill(Fill::NonZero, Affine::IDENTITY, RED, None, &circle);
+    let mut bytes = ByteWriter::default();
+    write(&scene.commands[0], &mut bytes, &mut SharedObjects::default()).unwrap();
+    let (supplies, mut open) = (supplies(), PaintState::default());
+    let mut painted = Scene::new();
+    let count = (0..1_000).take_while(|_| {
+        paint(&bytes.bytes, Affine::IDENTITY, &mut open, &supplies, &mut painted).is_ok()
+    });
+    // A circle is some 9e5 lines.
+    assert!((100..400).contains(&count.count()));
+    let endless = EntryDamage::Endless { what: "command" };
+    let last = paint(&bytes.bytes, Affine::IDENTITY, &mut open, &supplies, &mut painted);
+    assert_eq!(last, Err(endless));
+}
+
 /// What is being painted: the command's number, the byte, and which extreme.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Case {

@@ -37,6 +37,16 @@ pub(crate) struct PaintState {
     pub(crate) commands: cost::AscendingRanges,
     /// Dashes that were painted.
     dashes: f64,
+    /// Lines that what was painted is flattened into.
+    lines: f64,
+}
+
+impl PaintState {
+    /// Takes up the lines of a command, if it can be painted.
+    fn flatten(&mut self, lines: Option<f64>) -> Result<(), EntryDamage> {
+        self.lines += lines.ok_or(UNBEARABLE)?;
+        if self.lines > cost::PICTURE_LINES_MAX { Err(UNBEARABLE) } else { Ok(()) }
+    }
 }
 
 /// Reads one command and paints it, `shift` moved.
@@ -54,14 +64,14 @@ pub(crate) fn paint<S: PaintSource>(
             let blend = BlendMode::new(one_of(from, &MIXES)?, one_of(from, &COMPOSES)?);
             let [alpha] = from.f32s()?;
             let transform = shift * affine(from)?;
-            let clip = fillable(from, transform)?;
+            let clip = fillable(from, transform, open)?;
             to.push_layer(fill, blend, alpha, transform, &clip, None, None);
             open.layers += 1;
         }
         command::CLIP => {
             let fill = fill_rule(from)?;
             let transform = shift * affine(from)?;
-            to.push_clip_layer(fill, transform, &fillable(from, transform)?);
+            to.push_clip_layer(fill, transform, &fillable(from, transform, open)?);
             open.layers += 1;
         }
         command::POP => {
@@ -74,7 +84,9 @@ pub(crate) fn paint<S: PaintSource>(
             let brush = read_brush(from, supply)?;
             let brush_transform = maybe_affine(from)?;
             let path = path(from)?;
-            open.dashes += cost::dashes(&path, &style, transform).ok_or(UNBEARABLE)?;
+            let cost = cost::stroke_cost(&path, &style, transform);
+            open.flatten(cost.map(|cost| cost.lines))?;
+            open.dashes += cost.map_or(0.0, |cost| cost.dashes);
             if open.dashes > cost::DASHES_MAX {
                 return Err(UNBEARABLE.into());
             }
@@ -85,9 +97,10 @@ pub(crate) fn paint<S: PaintSource>(
             let transform = shift * affine(from)?;
             let brush = read_brush(from, supply)?;
             let brush_transform = maybe_affine(from)?;
-            to.fill(fill, transform, brush.as_ref(), brush_transform, &fillable(from, transform)?);
+            let path = fillable(from, transform, open)?;
+            to.fill(fill, transform, brush.as_ref(), brush_transform, &path);
         }
-        command::GLYPHS => glyphs(from, shift, supply, to)?,
+        command::GLYPHS => glyphs(from, shift, open, supply, to)?,
         command::SHADOW => {
             let transform = shift * affine(from)?;
             let [x0, y0, x1, y1] = from.f64s()?;
@@ -103,6 +116,7 @@ pub(crate) fn paint<S: PaintSource>(
 fn glyphs<S: PaintSource>(
     from: &mut ByteReader<'_>,
     shift: Affine,
+    open: &mut PaintState,
     supply: &S,
     to: &mut impl PaintScene,
 ) -> Result<(), S::Error> {
@@ -118,7 +132,7 @@ fn glyphs<S: PaintSource>(
     let [x, y] = from.f64s()?;
     let style = match from.u8()? {
         0 => Style::Fill(fill_rule(from)?),
-        1 => Style::Stroke(Some(stroke(from)?).filter(cost::can_outline).ok_or(UNBEARABLE)?),
+        1 => Style::Stroke(stroke(from)?),
         _ => return Err(from.wrong().into()),
     };
     let brush = read_brush(from, supply)?;
@@ -131,6 +145,9 @@ fn glyphs<S: PaintSource>(
         let id = from.u32()?;
         let [x, y] = from.f32s()?;
         glyphs.push(Glyph { id, x, y });
+    }
+    if let Style::Stroke(stroke) = &style {
+        open.flatten(cost::outline_lines(stroke, count, size, transform, glyph_transform))?;
     }
     to.draw_glyphs(
         &font,
@@ -184,8 +201,14 @@ fn fill_rule(from: &mut ByteReader<'_>) -> Result<Fill, EntryDamage> {
 }
 
 /// A path that is filled or clips.
-fn fillable(from: &mut ByteReader<'_>, transform: Affine) -> Result<BezPath, EntryDamage> {
-    Some(path(from)?).filter(|path| cost::can_fill(path, transform)).ok_or(UNBEARABLE)
+fn fillable(
+    from: &mut ByteReader<'_>,
+    transform: Affine,
+    open: &mut PaintState,
+) -> Result<BezPath, EntryDamage> {
+    let path = path(from)?;
+    open.flatten(cost::fill_lines(&path, transform))?;
+    Ok(path)
 }
 
 fn flag(from: &mut ByteReader<'_>) -> Result<bool, EntryDamage> {

@@ -92,7 +92,7 @@ pub(crate) fn write(
     match one {
         // Filters are left out, as by the rasterizer that this is built with.
         RenderCommand::PushLayer(layer) => {
-            bearable(cost::can_fill(&layer.clip, layer.transform))?;
+            bearable(cost::fill_lines(&layer.clip, layer.transform).is_some())?;
             to.u8(command::LAYER);
             fill_rule(to, layer.fill);
             blend(to, layer.blend);
@@ -101,7 +101,7 @@ pub(crate) fn write(
             path(to, &layer.clip);
         }
         RenderCommand::PushClipLayer(clip) => {
-            bearable(cost::can_fill(&clip.clip, clip.transform))?;
+            bearable(cost::fill_lines(&clip.clip, clip.transform).is_some())?;
             to.u8(command::CLIP);
             fill_rule(to, clip.fill);
             affine(to, clip.transform);
@@ -109,7 +109,7 @@ pub(crate) fn write(
         }
         RenderCommand::PopLayer => to.u8(command::POP),
         RenderCommand::Stroke(one) => {
-            bearable(cost::dashes(&one.shape, &one.style, one.transform).is_some())?;
+            bearable(cost::stroke_cost(&one.shape, &one.style, one.transform).is_some())?;
             to.u8(command::STROKE);
             stroke(to, &one.style);
             affine(to, one.transform);
@@ -118,7 +118,7 @@ pub(crate) fn write(
             path(to, &one.shape);
         }
         RenderCommand::Fill(one) => {
-            bearable(cost::can_fill(&one.shape, one.transform))?;
+            bearable(cost::fill_lines(&one.shape, one.transform).is_some())?;
             to.u8(command::FILL);
             fill_rule(to, one.fill);
             affine(to, one.transform);
@@ -143,7 +143,14 @@ pub(crate) fn write(
                     fill_rule(to, *fill);
                 }
                 Style::Stroke(one) => {
-                    bearable(cost::can_outline(one))?;
+                    let lines = cost::outline_lines(
+                        one,
+                        run.glyphs.len(),
+                        run.font_size,
+                        run.transform,
+                        run.glyph_transform,
+                    );
+                    bearable(lines.is_some())?;
                     to.u8(1);
                     stroke(to, one);
                 }
