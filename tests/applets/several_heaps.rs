@@ -312,7 +312,7 @@ fn a_damaged_heap_is_refused_alone() {
         let damaged = home.heap("a");
         let applet = start(&path, Grants::none().heap(damaged).heap(home.heap("b")));
         let error = ask(&applet, "open_error", "a").unwrap();
-        assert_eq!(error, 8, "NV_NOT_A_HEAP");
+        assert_eq!(error, 19, "NV_BAD_FILE");
         applet.call("add", b"b").unwrap();
         assert_eq!(ask(&applet, "look", "b").unwrap(), 2);
         applet.close().unwrap();
