@@ -6,6 +6,9 @@ use super::sheets::{Asks, TOO_MANY_RULES, rules_of};
 use super::xml::{TOO_MANY_ATTRIBUTES, TOO_MANY_NAMESPACES};
 use super::*;
 
+/// Two pixels by three.
+const PNG: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAIAAAADCAYAAAC56t6BAAAAC0lEQVR4nGNgwAkAABsAAco8Sg0AAAAASUVORK5CYII=";
+
 fn vetted(body: &str) -> Result<(String, SvgSummary), &'static str> {
     let text = format!(
         "<svg xmlns='http://www.w3.org/2000/svg' xmlns:x='http://www.w3.org/1999/xlink'>{body}</svg>"
@@ -31,10 +34,9 @@ fn references_out_of_a_picture_are_taken_away() {
             assert!(found.lacks.contains("images that are not in it"));
         }
     }
-    let png = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAIAAAADCAYAAAC56t6BAAAAC0lEQVR4nGNgwAkAABsAAco8Sg0AAAAASUVORK5CYII=";
     let (text, found) =
-        vetted(&format!("<image href='{png}'/><use href='#a'/><a href='b.html'/>")).unwrap();
-    assert!(text.contains(png) && text.contains("#a") && text.contains("b.html"), "{text}");
+        vetted(&format!("<image href='{PNG}'/><use href='#a'/><a href='b.html'/>")).unwrap();
+    assert!(text.contains(PNG) && text.contains("#a") && text.contains("b.html"), "{text}");
     assert_eq!((found.pixels, found.lacks.len()), (6, 0));
     // By an entity, too.
     let text = "<!DOCTYPE svg [<!ENTITY i '<image href=\"/etc/a.png\"/>'>]>\
@@ -375,7 +377,8 @@ fn curves_of_circles_are_counted() {
     assert_eq!(nested("<svg width='9e5%' height='9e5%'>", "</svg>", 9), Err(TOO_OFTEN));
     assert_eq!(nested("<svg width='100%' height='50%'>", "</svg>", 99), Ok(()));
     assert_eq!(nested("<g font-size='120%'>", "</g>", 20), Ok(()));
-    let badge = "<rect rx='3' width='90' height='20'/><circle cx='50%' cy='50%' r='45%'/>            <text font-size='1.2em'>a</text><ellipse rx='2em' ry='1e3'/>";
+    let badge = "<rect rx='3' width='90' height='20'/><circle cx='50%' cy='50%' r='45%'/>\
+                 <text font-size='1.2em'>a</text><ellipse rx='2em' ry='1e3'/>";
     assert_eq!(round(badge, 500), Ok(()));
     // Units that the engine does not know are no part of anything.
     let others = "<svg width='100vw' height='50vh' style='font-size:16rem;font-family:-apple-system'>\
@@ -470,12 +473,11 @@ fn what_is_used_has_its_text_images_and_depth() {
     let line = format!("<path id='t' d='M0 0{}'/>", "h1".repeat(100_000));
     assert!(vetted(&(line.clone() + &uses(30))).is_ok());
     assert_eq!(vetted(&(line + &uses(100))).map(|_| ()), Err(TOO_OFTEN));
-    let png = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAIAAAADCAYAAAC56t6BAAAAC0lEQVR4nGNgwAkAABsAAco8Sg0AAAAASUVORK5CYII=";
-    let image = format!("<defs><image id='t' href='{png}'/></defs>");
+    let image = format!("<defs><image id='t' href='{PNG}'/></defs>");
     assert_eq!(vetted(&image).unwrap().1.pixels, 6);
     assert_eq!(vetted(&(image.clone() + &uses(7))).unwrap().1.pixels, 42);
     let marks = format!(
-        "<marker id='m'><image href='{png}'/></marker><path d='M0 0h1h1h1' marker-mid='url(#m)'/>"
+        "<marker id='m'><image href='{PNG}'/></marker><path d='M0 0h1h1h1' marker-mid='url(#m)'/>"
     );
     assert!(vetted(&marks).unwrap().1.pixels >= 12);
     let deep = |number: usize| {
