@@ -6,8 +6,8 @@
 //! and a series has a value for each. A call or a class that is not in a run's matrix (it has the
 //! calls that matter most) has no value of that run.
 //!
-//! Invariant: a run whose window the driver (`window.sh`) did not take to its end has no values, and
-//! the report names it.
+//! Invariant: a run whose window the driver (`window.sh`) did not take to its end has no values,
+//! and the report names it.
 
 use std::fs;
 use std::io::{self, Error};

@@ -230,8 +230,8 @@ fn applet_of_a_panicked_caller_leaves_the_pool() {
     });
 }
 
-/// A caller that uses its applet where it is asked whether its call goes on is refused, and does not
-/// wait for itself; afterwards it is not refused any more.
+/// A caller that uses its applet where it is asked whether its call goes on is refused, and does
+/// not wait for itself; afterwards it is not refused any more.
 ///
 /// Guarantee: applets/busy
 /// Guarantee: applets/interruptible

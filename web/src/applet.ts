@@ -361,7 +361,7 @@ export class Applet {
    */
   async close(): Promise<number | undefined> {
     if (this.#closing !== undefined) {
-      // What failed is told to who closed first.
+      // The first caller of `close` gets the error.
       await this.#closing.catch(() => {});
       return undefined;
     }

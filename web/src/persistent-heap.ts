@@ -299,7 +299,7 @@ rolled back");
     if (core.depth > 0) {
       throw new TransactionError("the heap is closed behind the transaction, not in it");
     }
-    // What failed is told to who closed first.
+    // The first caller of `close` gets the error.
     if (this.#closing !== undefined) return this.#closing.catch(() => {});
     this.#closing = this.#close(commit);
     return this.#closing;

@@ -126,7 +126,8 @@ machine");
       this.#closing.signal.throwIfAborted();
       const applet = this.#applet;
       if (applet !== undefined) return await callHere(applet, name, bytes, options);
-      // It ended here while the call waited. A channel does not lead to its own tab: nobody would answer.
+      // The applet of this tab ended while the call waited. A tab gets no messages from itself, so nobody
+      // would answer.
       if (owner === this.#self) continue;
       const output = await this.#callThere(owner, name, bytes, options);
       if (output !== undefined) return output;

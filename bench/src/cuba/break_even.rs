@@ -374,8 +374,8 @@ mod tests {
     /// What a byte takes in the paper's C.
     const BYTE_US: f64 = 142.6 / 1024.0;
 
-    /// Times of messages: each byte takes so long to get there, and the call itself takes the paper's
-    /// time while both sides are awake, and `asleep_us` where both sleep.
+    /// Times of messages: each byte takes so long to get there, and the call itself takes the
+    /// paper's time while both sides are awake, and `asleep_us` where both sleep.
     fn times(to_get_there_us: f64, asleep_us: f64) -> Times {
         let side = |name: &'static str, us: f64| Side::new(name, move || Ok(us));
         let message_us = |call_us: f64, bytes: f64, byte_us: f64| {

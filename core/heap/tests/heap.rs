@@ -448,8 +448,9 @@ fn heap_that_lost_its_head_is_not_formatted() {
     }
 }
 
-/// A flipped bit in the words that say where the roots are made a program that looked for its root,
-/// found none and made it anew lose all others: a new table took the place of theirs.
+/// With a flipped bit in the words that say where the roots are, a program did not find its root.
+/// When it then created the root again, a new table replaced the old one, and all other roots were
+/// lost.
 ///
 /// Guarantee: heap/damaged-headers
 #[test]

@@ -38,9 +38,9 @@ pub struct Applet {
     /// A stream has come to its end.
     stream_over: Condvar,
     control: Mutex<Arc<Control>>,
-    /// The chain of calls (`call_chain`) whose own code is asked in the middle of a call or a start,
-    /// or [`NO_CHAIN`]. A thread asks for its own chain alone, so no order with other memory is
-    /// needed.
+    /// The chain of calls (`call_chain`) whose own code is asked in the middle of a call or a
+    /// start, or [`NO_CHAIN`]. A thread asks for its own chain alone, so no order with other memory
+    /// is needed.
     asking: AtomicU64,
     kind: SandboxKind,
     /// The process that has it: a forked copy of the host has the memory of the applet's lock, and

@@ -87,8 +87,8 @@ impl<'a> Call<'a> {
     /// Asks, on the calling thread, every so often whether to go on, also while the applet sends
     /// without end; without it that thread does nothing but wait. `false` cancels the call, as
     /// [`Applet::cancel`](crate::Applet::cancel) does; a panic does, too, and goes on once the call
-    /// is over. (A stream does not ask.) Of the applet `goes_on` can use nothing but `cancel`: a call
-    /// is [`CallError::Busy`](crate::CallError::Busy) there, and there are no metrics.
+    /// is over. (A stream does not ask.) Of the applet `goes_on` can use nothing but `cancel`: a
+    /// call is [`CallError::Busy`](crate::CallError::Busy) there, and there are no metrics.
     #[must_use]
     pub fn look(self, every: Duration, goes_on: &'a (dyn Fn() -> bool + Sync)) -> Call<'a> {
         Call { look: Some(Look { every, goes_on }), ..self }

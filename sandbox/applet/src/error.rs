@@ -138,8 +138,8 @@ pub enum Failure {
         /// The process that has it.
         owner: u32,
     },
-    /// It was to be started anew by the thread that has a stream of its results, is in a host
-    /// function that it called, or is asked whether its call or start goes on.
+    /// The thread that starts the applet anew has a stream of its results open, is in a host function
+    /// that the applet called, or is asked whether its call or start goes on.
     #[error(
         "this thread has a stream of the applet open, is in a host function that the applet called, or is asked whether \
          its call or start goes on; end that first"
@@ -450,8 +450,8 @@ pub enum CallError {
     /// The call was cancelled, and the applet gave up in time.
     #[error("the call was cancelled")]
     Cancelled,
-    /// This thread has a stream of the applet open, is in a host function that the applet called, or
-    /// is asked whether its call or start goes on ([`Call::look`](crate::Call::look),
+    /// This thread has a stream of the applet open, is in a host function that the applet called,
+    /// or is asked whether its call or start goes on ([`Call::look`](crate::Call::look),
     /// [`Command::start_while`](crate::Command::start_while)): it would wait for itself.
     #[error(
         "this thread has a stream of the applet open, is in a host function that the applet called, or is asked whether \

@@ -11,13 +11,13 @@
 //!   has that name: by another one nothing is read past the journal.
 //! - The image says that there may be a journal on the disk before there is one.
 //! - A connection with such a transaction has SQLite's RESERVED, too, from before the journal is
-//!   there: an SQLite without the VFS looks for a journal before it reads the mark, and rolls it back
-//!   if no process has that lock. Nothing in this process opens and closes the file but through that
-//!   SQLite's VFS meanwhile, no second copy of SQLite and no function for tools: the kernel would drop
-//!   the lock.
-//! - Where an SQLite without the VFS has rolled back the journal that a dead process left, the file has
-//!   lost its mark, and may have been written to since: the database leaves the pool before anything
-//!   is read or committed there.
+//!   there: an SQLite without the VFS looks for a journal before it reads the mark, and rolls it
+//!   back if no process has that lock. Nothing in this process opens and closes the file but
+//!   through that SQLite's VFS meanwhile, no second copy of SQLite and no function for tools: the
+//!   kernel would drop the lock.
+//! - Where an SQLite without the VFS has rolled back the journal that a dead process left, the file
+//!   has lost its mark, and may have been written to since: the database leaves the pool before
+//!   anything is read or committed there.
 //! - A direct transaction that dies leaves its journal, and `direct` in the image says that nothing
 //!   in the pool counts.
 
@@ -91,10 +91,10 @@ impl Pool {
         }
     }
 
-    /// Whether the file of a database in the pool has lost its mark while there may be a journal that
-    /// a dead process left: a program without the VFS rolls that back, or has done so. All that is
-    /// committed was in the file before there was a journal, so nothing in the pool counts. Not for a
-    /// moment at which a process writes.
+    /// Whether the file of a database in the pool has lost its mark while there may be a journal
+    /// that a dead process left: a program without the VFS rolls that back, or has done so. All
+    /// that is committed was in the file before there was a journal, so nothing in the pool counts.
+    /// Not for a moment at which a process writes.
     fn has_lost_mark(&self) -> Result<bool, SqliteError> {
         let (mode, commits) = (self.image.mode(), self.image.commits());
         let is_in_file = commits.is_applied() && commits.prepared().is_none();
@@ -160,9 +160,9 @@ impl Pool {
         Ok(())
     }
 
-    /// For one with EXCLUSIVE, and SQLite's RESERVED: the file is as the pool knows it. `Busy` where
-    /// a program without the VFS came first: with the next SHARED the database is in its file, or is
-    /// refused.
+    /// For one with EXCLUSIVE, and SQLite's RESERVED: the file is as the pool knows it. `Busy`
+    /// where a program without the VFS came first: with the next SHARED the database is in its
+    /// file, or is refused.
     fn check_file(&self) -> Result<(), SqliteError> {
         if self.has_lost_mark()? {
             self.forget_rolled_back()?;
@@ -172,8 +172,8 @@ impl Pool {
     }
 }
 
-/// The journal to roll back beside another name of a database, which its image has: by that name the
-/// transaction was made.
+/// The journal to roll back beside another name of a database, which its image has: by that name
+/// the transaction was made.
 pub(crate) fn journal_elsewhere(
     name: Vec<u8>,
     (database, identity): (&Path, Identity),
@@ -255,9 +255,9 @@ impl Connection {
         Ok(())
     }
 
-    /// A journal that a dead process left is about to be rolled back. `Busy` where a program without
-    /// the VFS is at that, or has done it since the journal was found: then this has SHARED at the
-    /// file, and nothing in the pool.
+    /// A journal that a dead process left is about to be rolled back. `Busy` where a program
+    /// without the VFS is at that, or has done it since the journal was found: then this has SHARED
+    /// at the file, and nothing in the pool.
     pub(crate) fn resume_direct(&mut self) -> Result<(), SqliteError> {
         let pool = Arc::clone(&self.pool);
         let (image, mode) = (&pool.image, pool.image.mode());
@@ -312,13 +312,13 @@ impl Connection {
         }
     }
 
-    /// `Busy` where a program without the VFS has rolled back the journal that a dead process left, or
-    /// does so: with the next SHARED the database is in its file. Where that program died, the
+    /// `Busy` where a program without the VFS has rolled back the journal that a dead process left,
+    /// or does so: with the next SHARED the database is in its file. Where that program died, the
     /// refusal. It may come to that between two looks that SQLite takes at the journal.
     ///
-    /// `may_leave`: SQLite believes nothing of its cache yet, so one with SHARED has that at the file
-    /// afterwards, and nothing in the pool. In its exclusive mode SQLite does not give SHARED back
-    /// where this fails, nor ask for it again.
+    /// `may_leave`: SQLite believes nothing of its cache yet, so one with SHARED has that at the
+    /// file afterwards, and nothing in the pool. In its exclusive mode SQLite does not give SHARED
+    /// back where this fails, nor ask for it again.
     #[inline]
     pub(crate) fn refuse_rolled_back(&mut self, may_leave: bool) -> Result<(), SqliteError> {
         match self.in_pool && !self.is_direct && self.pool.image.mode().may_have_journal() {
@@ -353,8 +353,8 @@ impl Connection {
         Err(refusal)
     }
 
-    /// For one with SHARED in the pool and at the file: gives up the first, where the database leaves
-    /// the pool.
+    /// For one with SHARED in the pool and at the file: gives up the first, where the database
+    /// leaves the pool.
     fn move_to_file(&mut self) -> Result<bool, SqliteError> {
         self.drop_claim();
         let has_left = self.pool.leave_if_rolled_back(self.writer_id)?;
@@ -366,8 +366,8 @@ impl Connection {
     }
 
     /// Before a write: a transaction that was rolled back is over, also where SQLite gave no lock
-    /// back behind it, as in its exclusive mode. The next one may have no journal on the disk to undo
-    /// what it writes to the file.
+    /// back behind it, as in its exclusive mode. The next one may have no journal on the disk to
+    /// undo what it writes to the file.
     pub(crate) fn end_rolled_back(&mut self) -> Result<(), Code> {
         let is_over = self.is_direct
             && self.shadows.is_empty()
@@ -519,8 +519,8 @@ mod tests {
     use crate::recovery::clear_mark;
     use crate::testing::{attached, commit, hot};
 
-    /// A pool counts for nothing beside a file without its mark where that has all that is committed,
-    /// and no journal is left to roll back; and then nothing of the file is changed.
+    /// A pool counts for nothing beside a file without its mark where that has all that is
+    /// committed, and no journal is left to roll back; and then nothing of the file is changed.
     ///
     /// Guarantee: sqlite/outgrown-pool
     /// Guarantee: sqlite/without-the-vfs
@@ -618,8 +618,8 @@ mod tests {
         }
     }
 
-    /// A process dies while it leaves such a file, when half of the image is forgotten: the next one
-    /// ends that, and does not take the file for another one.
+    /// A process dies while it leaves such a file, when half of the image is forgotten: the next
+    /// one ends that, and does not take the file for another one.
     ///
     /// Guarantee: sqlite/outgrown-pool
     /// Guarantee: sqlite/killed-holder
@@ -669,7 +669,8 @@ mod tests {
         }
     }
 
-    /// A settled journal beside the name in use does not hide one beside the name of the transaction.
+    /// A settled journal beside the name in use does not hide one beside the name of the
+    /// transaction.
     ///
     /// Guarantee: sqlite/hard-links
     /// Guarantee: sqlite/outgrown-pool

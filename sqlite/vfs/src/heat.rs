@@ -168,7 +168,8 @@ impl Pool {
             self.image.write_back_header();
             stub::clean_up(&self.database, &name);
         } else {
-            // While the file is without its mark, a journal may be that of a process without the VFS.
+            // While the file is without its mark, a journal may be that of a process without the
+            // VFS.
             let is_ours = mode.is_hot() && matches!(read_mark(self.base()), Ok((Some(_), _)));
             stub::clean_up_stale(&self.database, is_ours);
         }

@@ -303,8 +303,8 @@ impl<'a> Look<'a> {
         Ok(Some(Ok(if self.status.is_open { State::InUse } else { State::Left })))
     }
 
-    /// Of such a file: a journal is left beside it, or is that of a program that writes. `None` where
-    /// there is none.
+    /// Of such a file: a journal is left beside it, or is that of a program that writes. `None`
+    /// where there is none.
     fn judge_lost_mark(&self, name: Vec<u8>) -> Result<Option<Result<State>>> {
         let database = self.path.to_owned();
         if stub::has_live_journal(self.path)? {

@@ -37,8 +37,8 @@ pub enum Recovered {
     Saved,
     /// Every commit is in the file, and pages besides of a transaction that outgrew the pool and
     /// did not end: its journal is beside the file, and the next program that reads the database
-    /// with the VFS rolls it back. So does one without the VFS; but if the file still bears its mark
-    /// then, it refuses the file until that is opened once with the VFS.
+    /// with the VFS rolls it back. So does one without the VFS; but if the file still bears its
+    /// mark then, it refuses the file until that is opened once with the VFS.
     JournalLeft,
     /// What was not in the file was dropped, as was asked for.
     Discarded,

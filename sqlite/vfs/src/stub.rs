@@ -128,8 +128,8 @@ pub(crate) fn clean_up_stale(database: &Path, are_ours: bool) {
     let start = SECTOR_BYTES + LOCK_PAGE.len();
     let end = bytes.len().saturating_sub(REFERENCE_END_BYTES);
     if bytes.is_empty() {
-        // It died before it wrote the stub's first byte. A process without the VFS makes its journal
-        // empty, too.
+        // It died before it wrote the stub's first byte. A process without the VFS makes its
+        // journal empty, too.
         if are_ours {
             let _ = std::fs::remove_file(path);
         }

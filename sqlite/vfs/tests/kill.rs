@@ -502,9 +502,9 @@ fn half_rolled_back_journal_is_left_to_sqlite() {
 }
 
 /// A transaction that outgrew the pool and did not change the first page: a program without the VFS
-/// rolls its journal back, and refuses the file, which is still marked. The VFS goes on with it, and
-/// takes the settled journal away, which its next transaction is not to use. One that only reads
-/// leaves it.
+/// rolls its journal back, and refuses the file, which is still marked. The VFS goes on with it,
+/// and takes the settled journal away, which its next transaction is not to use. One that only
+/// reads leaves it.
 ///
 /// Guarantee: sqlite/outgrown-pool
 /// Guarantee: sqlite/without-the-vfs

@@ -336,8 +336,8 @@ fn journals_in(folder: &Path) -> Vec<String> {
     names.filter(|name| name.ends_with("-journal") || name.contains("-mj")).collect()
 }
 
-/// Of databases that were closed after one failed commit and one that stored a 2 in each: that alone
-/// is in them, and no journal is left.
+/// Of databases that were closed after one failed commit and one that stored a 2 in each: that
+/// alone is in them, and no journal is left.
 fn assert_next_commit_counts(folder: &Path, databases: [(&Path, &str); 2], mode: &str) {
     assert_eq!(journals_in(folder), [""; 0], "{mode}");
     for (path, table) in databases {
@@ -683,8 +683,8 @@ fn full_pool_in_exclusive_mode_costs_one_transaction() {
 }
 
 /// SQLite's exclusive mode gives no lock back behind the rollback of a transaction that outgrew the
-/// pool. It is over all the same: the next one, without a journal that a crash would roll back, does
-/// not go to the file.
+/// pool. It is over all the same: the next one, without a journal that a crash would roll back,
+/// does not go to the file.
 ///
 /// Guarantee: sqlite/outgrown-pool
 #[test]

@@ -1,9 +1,10 @@
 //! The kinds of the descriptors of traced processes.
 //!
 //! Asking the kernel costs more than the rest of a stop, so answers are kept until the descriptor
-//! is closed. Invariants: the tracer asks again after every call that may have closed a descriptor, at
-//! the call's entry and at its exit. Once it has seen a call after which a ring may close descriptors,
-//! or threads of a process may have tables of their own, it keeps no answer for that process.
+//! is closed. Invariants: the tracer asks again after every call that may have closed a descriptor,
+//! at the call's entry and at its exit. Once it has seen a call after which a ring may close
+//! descriptors, or threads of a process may have tables of their own, it keeps no answer for that
+//! process.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -62,8 +62,8 @@ impl<B: Backing> Heap<B> {
     /// # Errors
     /// [`HeapError::NotAllocated`]; [`HeapError::OutsideHeap`] when the object has fewer bytes;
     /// [`HeapError::NameTaken`], also when it is a root already; [`HeapError::BadName`],
-    /// [`HeapError::OutOfMemory`], [`HeapError::ReadOnly`], [`HeapError::Damaged`]. The object stays
-    /// what it was then.
+    /// [`HeapError::OutOfMemory`], [`HeapError::ReadOnly`], [`HeapError::Damaged`]. The object
+    /// stays what it was then.
     pub fn name_object(
         &mut self,
         name: &str,

@@ -30,15 +30,16 @@ const RULE_LOOKS_MAX: usize = 16 * COST_MAX as usize;
 /// [`COST_WALKS`] of the parser in their own styles counting as one.
 const MATCHES_MAX: u64 = 1_000_000_000;
 const COST_WALKS: usize = 16;
-/// Curves of arcs that cost as much as an element, and segments of lines, as often as they are used.
+/// Curves of arcs that cost as much as an element, and segments of lines, as often as they are
+/// used.
 const COST_CURVES: u64 = 8;
 const COST_SEGMENTS: u64 = 16;
 /// Elements and attributes that cost as much as one where all of them are looked through.
 const COST_LOOKED_THROUGH: u64 = 64;
 /// Letters of texts that cost as much as an element: each one is a line of its own.
 const COST_LETTERS: u64 = 4;
-/// Letters of one text for each of which one costs as much as an element: the engine counts them from
-/// the first one for each.
+/// Letters of one text for each of which one costs as much as an element: the engine counts them
+/// from the first one for each.
 const TEXT_LETTERS: u64 = 20_000;
 pub(super) const TOO_OFTEN: &str =
     "it comes to more elements than are taken, since they are used again and again";
@@ -363,8 +364,8 @@ pub(super) fn vet(elements: &[Element<'_>]) -> Result<SvgSummary, &'static str> 
             .ok_or(CIRCLE)?;
     let often =
         |number: usize, at_points: bool| if at_points { points[number] } else { shapes[number] };
-    // No part of the graph: that a mark is within an element that names it leads in no circle, since
-    // the engine paints no mark within itself.
+    // No part of the graph: that a mark is within an element that names it leads in no circle,
+    // since the engine paints no mark within itself.
     let mut inherited: Vec<(usize, usize, u64)> = Vec::new();
     // What is painted where it is, with its marks.
     let mut painted = drawn;

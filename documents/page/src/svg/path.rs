@@ -6,8 +6,8 @@ use svgtypes::{PathParser, PathSegment};
 
 /// Segments of one line: it is copied some times before it is painted.
 pub(super) const POINTS_MAX: u64 = 1_000_000;
-/// Curves of one arc. An arc as large as this is no longer one to any eye; the parser moves all that
-/// are left each time one is taken.
+/// Curves of one arc. An arc as large as this is no longer one to any eye; the parser moves all
+/// that are left each time one is taken.
 const ARC_CURVES_MAX: usize = 1_000;
 /// How exact curves are of which the engine makes an arc.
 const ARC_TOLERANCE: f64 = 0.1;

@@ -43,9 +43,10 @@ pub(super) struct RuleLooks {
     pub(super) word: Option<String>,
     /// Steps to other elements.
     pub(super) steps: u32,
-    /// What is asked of one that has the word, and of all that the steps come to.
+    /// What the selector asks of an element that has the word, and of all elements that its steps
+    /// lead to.
     pub(super) all: Asks,
-    /// What is asked of one that has not the word.
+    /// What the selector asks of an element without the word.
     pub(super) first: Asks,
     /// Whether values are split that are no classes.
     pub(super) splits: bool,
@@ -145,8 +146,8 @@ pub(super) fn rules_of<'s>(sheet: &'s str, walks: &mut usize) -> Result<Sheets<'
     Ok(sheets)
 }
 
-/// An element that every selector is of, and all around it. It counts what they are asked, and notes
-/// the class or id that a selector needs first of the element itself, or else its name.
+/// An element that every selector is of, and all around it. It counts what they are asked, and
+/// notes the class or id that a selector needs first of the element itself, or else its name.
 #[derive(Default)]
 struct SelectorProbe {
     steps: Cell<u32>,
@@ -299,8 +300,8 @@ impl<'r> Comparison<'r> {
     }
 }
 
-/// What it costs to ask an element for an attribute: those before it are gone through, and its value
-/// may be split.
+/// What it costs to ask an element for an attribute: those before it are gone through, and its
+/// value may be split.
 fn ask_cost(element: &Element<'_>, splits: bool) -> u64 {
     let values = element.attributes.iter().filter(|(name, _)| splits || *name == "class");
     let bytes: usize = values.map(|(_, value)| value.len()).sum();
