@@ -39,7 +39,7 @@ enum Suite {
 }
 
 const HELP: &str = "\
-    A full report takes about 2 hours behind the building, a quick one some 5 min. The suites posix and trace, and \
+    A full report takes about 2 hours behind the building, a quick one some 4 min. The suites posix and trace, and \
     what is measured on loop devices (persistency, pages, sqlite), need root; peers and programs come from apt and npm, \
     and what is missing is named. Files lie in /dev/shm (tmpfs) and on the disk of the build. Each step of \
     a report is SUITE/SECTION: `cargo xtask bench SUITE --only SECTION` runs it alone, and bench/README.md lists them. \
