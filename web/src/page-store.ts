@@ -78,8 +78,10 @@ const SUMS_HEAD_BYTES = 64;
 const SUMS_SUM_AT = 16;
 /** So many pages of zeroes between others are read with them: that is faster than another read. */
 const ZEROES_READ = 4;
-/** Read at a time. */
+/** Read at a time for who looks at the pages: they are still in the processor's caches then. */
 const READ_BYTES = 256 << 10;
+/** Read at a time otherwise: few calls, of which a system may cut one off at 2 GiB. */
+const READ_BYTES_MAX = 64 << 20;
 /**
  * A longer journal is brought home before the next commit. Its file keeps this size while the heap is
  * open: a flush of bytes that were there before need not store where the file's new bytes are.
@@ -237,10 +239,11 @@ export class PageStore implements HeapStore {
 
   private constructor(
     name: string, lock: HeapLock, folder: FileSystemDirectoryHandle,
-    [image, journal, sums]: readonly FileSystemSyncAccessHandle[], options: OpenOptions,
+    [image, journal, sums]: readonly FileSystemSyncAccessHandle[], scratch: Scratch,
+    options: OpenOptions,
   ) {
     this.#size = options.size;
-    this.#scratch = new Scratch();
+    this.#scratch = scratch;
     this.#name = name;
     this.#lock = lock;
     this.#folder = folder;
@@ -273,7 +276,10 @@ export class PageStore implements HeapStore {
       return await HeapLock.take(name, mode);
     });
     let lock: HeapLock;
+    let scratch: Scratch;
     try {
+      // It is compiled while the browser looks for the files.
+      scratch = new Scratch();
       lock = (await Promise.all([locking, root]))[0];
     } catch (error) {
       locking.then((late) => late.release(), () => {});
@@ -288,7 +294,7 @@ export class PageStore implements HeapStore {
         // The files were never made, or the tab that had the lock before removed them.
         return await openParts(findParts(await originFiles(), name, { create }), access);
       });
-      const store = new PageStore(name, lock, folder, files, options);
+      const store = new PageStore(name, lock, folder, files, scratch, options);
       store.#find();
       checkedLimit(name, store.length, options.size);
       if (store.length === 0 && mode === "exclusive") await store.#dropOrigin();
@@ -328,24 +334,23 @@ export class PageStore implements HeapStore {
    * told which pages were just read, while they are in the processor's caches. With the sums of
    * `keptSums`, those pages at home are not told, and `heap` has zeroes where they are zero.
    */
-  read(heap: Uint8Array, onPages: PageRange = () => {}, kept?: Float64Array): void {
+  read(heap: Uint8Array, onPages?: PageRange, kept?: Float64Array): void {
     if (heap.length < this.#length) throw new RangeError(`the heap has ${this.#length} bytes`);
-    const readPart = (from: number, end: number) => {
-      const part = heap.subarray(from, end);
-      part.fill(0, this.#image.read(part, { at: from }));
+    const readPart = (from: number, end: number, step: number, told?: PageRange) => {
+      for (let at = from; at < end; at += step) {
+        const part = heap.subarray(at, Math.min(at + step, end));
+        part.fill(0, this.#image.read(part, { at }));
+        told?.(at / PAGE_SIZE, (at + part.length) / PAGE_SIZE);
+      }
     };
-    const first = (kept?.length ?? 0) * PAGE_SIZE;
-    if (kept !== undefined) {
-      for (const [from, end] of filled(kept)) readPart(from * PAGE_SIZE, end * PAGE_SIZE);
+    for (const [from, end] of kept === undefined ? [] : filled(kept)) {
+      readPart(from * PAGE_SIZE, end * PAGE_SIZE, READ_BYTES_MAX);
     }
-    for (let at = first; at < this.#length; at += READ_BYTES) {
-      const end = Math.min(at + READ_BYTES, this.#length);
-      readPart(at, end);
-      onPages(at / PAGE_SIZE, end / PAGE_SIZE);
-    }
+    const step = onPages === undefined ? READ_BYTES_MAX : READ_BYTES;
+    readPart((kept?.length ?? 0) * PAGE_SIZE, this.#length, step, onPages);
     for (const { page, bytes } of this.#journalled()) {
       heap.set(bytes, page * PAGE_SIZE);
-      onPages(page, page + 1);
+      onPages?.(page, page + 1);
     }
   }
 

@@ -16,6 +16,8 @@ export class Scratch {
     this.bytes = new Uint8Array(memory.buffer);
     this.view = new DataView(memory.buffer);
     this.#sums = sumsIn(memory);
+    // The first call compiles the function.
+    this.sum(0n, PAGE_SIZE);
   }
 
   /** The sum of the first `length` bytes, whole pages, behind bytes that have `sum`. */
