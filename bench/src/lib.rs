@@ -19,6 +19,7 @@ mod device;
 #[allow(unsafe_code, reason = "maps memory to store to it")]
 mod free_memory;
 pub mod heap;
+mod large_pages;
 #[cfg(feature = "pages")]
 pub mod pages;
 pub mod persistency;

@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+use crate::large_pages::LargePages;
 use crate::programs::{compress, folder, mail as mails};
-use crate::report::{Goal, Outcome};
+use crate::report::{Goal, Measurement, Outcome};
 use crate::section;
 use crate::stats::Series;
 
@@ -37,9 +38,10 @@ const SETS: [(&str, &str, &str); 8] = [
     ("fasta", "/1mb", "fasta-100000"),
 ];
 
-const SECTIONS: [(&str, Section); 9] = [
+const SECTIONS: [(&str, Section); 10] = [
     ("restore", restore),
     ("reload", reload),
+    ("large_pages", large_pages),
     ("commit", commit),
     ("mail", mail),
     ("spellcheck", spellcheck),
@@ -63,6 +65,8 @@ pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> i
             outcome.missing.push(missing);
             continue;
         }
+        let setting = (name == "large_pages").then(LargePages::for_all).transpose();
+        let Ok(_setting) = setting.map_err(|reason| outcome.missing.push(reason)) else { continue };
         let inputs = if name == "programs" { Some(inputs()?) } else { None };
         section(&measured(name, runs, inputs.as_ref().map(TempDir::path))?, &mut outcome);
     }
@@ -152,6 +156,10 @@ fn restore(values: &Values, outcome: &mut Outcome) {
         outcome.add(key.clone(), values.get(&key).cloned(), "ms", goal);
         let plain = format!("plain_read_ms_{size}mib");
         outcome.add(plain.clone(), values.get(&plain).cloned(), "ms", None);
+        let again = format!("plain_read_again_ms_{size}mib");
+        outcome.add(again.clone(), values.get(&again).cloned(), "ms", None);
+        let touch = format!("first_touch_us_per_4kib_{size}mib");
+        outcome.add(touch.clone(), values.get(&touch).cloned(), "us", None);
         let ratio = over(values, &key, &plain);
         outcome.add(format!("restore_vs_opfs_read_{size}mib"), ratio, "x", None);
     }
@@ -174,6 +182,16 @@ fn reload(values: &Values, outcome: &mut Outcome) {
             let key = format!("state_{kind}_mib_{size}");
             outcome.add(format!("{key}mib"), values.get(&key).cloned(), "MiB", None);
         }
+    }
+}
+
+/// Both again, with large pages for the memory of all programs.
+fn large_pages(values: &Values, outcome: &mut Outcome) {
+    let mut again = Outcome::default();
+    restore(values, &mut again);
+    reload(values, &mut again);
+    for Measurement { key, series, unit, goal } in again.measurements {
+        outcome.add(format!("{key}/large_pages"), Some(series), unit, goal);
     }
 }
 

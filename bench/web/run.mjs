@@ -16,7 +16,7 @@ const FOLDERS = {
   text: "/usr/share/common-licenses",
   ...named(process.env),
 };
-const SECTIONS = { restore, reload, commit, mail, spellcheck, programs, run, native, views };
+const SECTIONS = { restore, reload, large_pages, commit, mail, spellcheck, programs, run, native, views };
 /** Where the programs of the first paper have their objects, and bytes of the buffer of files. */
 const PROGRAM_WAYS = {
   heap: ["heap"], opfs: ["opfs", 64 << 10], opfs_records: ["opfs"], indexeddb: ["indexeddb", 64 << 10] };
@@ -95,9 +95,11 @@ async function restore(count) {
   for (const size of [1, 16, 64, 256]) {
     await once("fillStore", { name: `restore-${size}`, size: size * MIB });
     for (let round = 0; round < count; round++) {
-      const { ms, readMs } = await once("restoreStore", { name: `restore-${size}`, size: size * MIB });
+      const { ms, readMs, againMs } = await once("restoreStore", { name: `restore-${size}`, size: size * MIB });
       add(`restore_ms_${size}mib`, ms);
       add(`plain_read_ms_${size}mib`, readMs);
+      add(`plain_read_again_ms_${size}mib`, againMs);
+      add(`first_touch_us_per_4kib_${size}mib`, (readMs - againMs) * 1000 / (size * 256));
     }
   }
 }
@@ -112,6 +114,12 @@ async function reload(count) {
     await inTurns(count, Object.fromEntries(WAYS.map((way) => [way, async () =>
       add(`${way}_ms_${size}`, (await once("state", { name, words, way })).ms)])));
   }
+}
+
+/** Both, on a system that was told to give large pages to all programs. */
+async function large_pages(count) {
+  await restore(count);
+  await reload(count);
 }
 
 /** A hundred changed pages of a heap, found and stored. */
