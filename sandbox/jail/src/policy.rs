@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod base;
 mod descriptors;
 mod directories;
@@ -44,6 +45,9 @@ pub enum Group {
     Directories,
     /// Questions about paths. Added when the program has a root of its own.
     OwnRoot,
+    /// Modes, times and lengths of files in granted directories. Added when a directory is granted
+    /// to a program that has a root of its own.
+    Attributes,
     /// Descriptors that the program made itself.
     Descriptors,
     /// What is answered by an error rather than by the program's end.
@@ -52,12 +56,13 @@ pub enum Group {
 
 impl Group {
     /// All of them, in the order in which their rules are tried.
-    pub const ALL: [Group; 8] = [
+    pub const ALL: [Group; 9] = [
         Group::Base,
         Group::Output,
         Group::Threads,
         Group::Directories,
         Group::OwnRoot,
+        Group::Attributes,
         Group::Descriptors,
         Group::Loader,
         Group::Refusals,
@@ -73,20 +78,21 @@ impl Group {
             Group::Threads => threads::RULES,
             Group::Directories => directories::RULES,
             Group::OwnRoot => own_root::RULES,
+            Group::Attributes => attributes::RULES,
             Group::Descriptors => descriptors::RULES,
             Group::Refusals => refusals::RULES,
         }
     }
 
-    fn bit(self) -> u8 {
-        1 << self as u8
+    fn bit(self) -> u16 {
+        1 << self as u16
     }
 }
 
 /// The rules that a program runs under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    groups: u8,
+    groups: u16,
     open: bool,
 }
 
@@ -94,7 +100,9 @@ impl Default for Policy {
     /// Every group but those that are added where they are needed.
     fn default() -> Policy {
         let all = Group::ALL.into_iter().fold(0, |groups, group| groups | group.bit());
-        Policy { groups: all, open: false }.without(Group::Directories).without(Group::OwnRoot)
+        [Group::Directories, Group::OwnRoot, Group::Attributes]
+            .into_iter()
+            .fold(Policy { groups: all, open: false }, Policy::without)
     }
 }
 

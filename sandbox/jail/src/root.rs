@@ -1,7 +1,7 @@
 //! The program's own root: a tmpfs with the loader's files and what was granted, and nothing else.
 //!
 //! Invariants:
-//! - All of it is read-only, without set-user bits and without any device but `/dev/null`; only
+//! - All of it is read-only, without set-user bits and without any device but those of [`DEVICES`]; only
 //!   directories granted for writing can be written to, and what is there cannot be executed.
 //! - What is mounted is looked up before anything of the program runs.
 //! - Nothing is made in what comes from the host: places are made before the first of it is there.
@@ -29,8 +29,30 @@ use crate::program::{LIBRARY_DIRECTORIES, LOADER_FILES};
 const PLACE: &str = "/tmp";
 /// The old root within the new one, while there is one.
 const OLD: &str = "old-root";
-/// The one device: shells, Perl and many a library open it, and nothing is behind it.
+/// A device that a program finds in its root.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) path: &'static str,
+    /// Of the memory devices, whose major number is 1.
+    minor: u32,
+    pub(crate) is_written_to: bool,
+    /// The step that makes it one.
+    step: &'static str,
+}
+
+/// Shells, Perl and many a library open it, and nothing is behind it.
 pub(crate) const NULL: &str = "/dev/null";
+/// All of them. Of random numbers the kernel gives every program as many as it asks for; git, and
+/// SQLite for the names of its files, ask here.
+pub(crate) const DEVICES: [Device; 2] = [
+    Device { path: NULL, minor: 3, is_written_to: true, step: "let /dev/null be a device" },
+    Device {
+        path: "/dev/urandom",
+        minor: 9,
+        is_written_to: false,
+        step: "let /dev/urandom be a device",
+    },
+];
 
 /// What the root holds.
 #[derive(Debug, Default)]
@@ -38,8 +60,7 @@ pub(crate) struct Plan {
     directories: BTreeSet<PathBuf>,
     links: Vec<(PathBuf, PathBuf)>,
     binds: Vec<Bind>,
-    /// `/dev/null` is in it.
-    has_null: bool,
+    devices: Vec<&'static Device>,
 }
 
 #[derive(Debug)]
@@ -67,11 +88,14 @@ impl Plan {
         plan.add_reading_within_writing(libraries);
         // The sort keeps the order of neighbours.
         plan.binds.sort_by_key(|bind| bind.target.components().count());
-        let null = Path::new(NULL);
-        plan.has_null = is_null(null) && !grants.iter().any(|grant| null.starts_with(&grant.guest));
-        if plan.has_null {
-            let (source, target) = (null.to_owned(), null.to_owned());
+        for device in &DEVICES {
+            let path = Path::new(device.path);
+            if !device.is_there() || grants.iter().any(|grant| path.starts_with(&grant.guest)) {
+                continue;
+            }
+            let (source, target) = (path.to_owned(), path.to_owned());
             plan.bind(Bind { source, target, is_directory: false, writable: false });
+            plan.devices.push(device);
         }
         plan.refuse_what_has_no_place()?;
         Ok(plan)
@@ -221,12 +245,13 @@ impl Plan {
     }
 }
 
-/// Whether a path is the device that reads as empty and forgets what is written to it, and no
-/// other.
-pub(crate) fn is_null(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|found| {
-        found.file_type().is_char_device() && found.rdev() == rustix::fs::makedev(1, 3)
-    })
+impl Device {
+    /// Whether its path is this device on this machine, and no other.
+    pub(crate) fn is_there(&self) -> bool {
+        Path::new(self.path).symlink_metadata().is_ok_and(|found| {
+            found.file_type().is_char_device() && found.rdev() == rustix::fs::makedev(1, self.minor)
+        })
+    }
 }
 
 fn text(path: &Path) -> CString {
@@ -274,10 +299,10 @@ pub(crate) fn steps(steps: &mut Steps, plan: &Plan) {
     let set = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     let sealed = MountChange { set, clear: 0, recursive: true };
     steps.mount_attributes("make the root read-only", root(), sealed);
-    if plan.has_null {
+    for device in &plan.devices {
         let (set, clear) = (libc::MOUNT_ATTR_NOEXEC, libc::MOUNT_ATTR_NODEV);
         let change = MountChange { set, clear, recursive: false };
-        steps.mount_attributes("let /dev/null be a device", text(Path::new(NULL)), change);
+        steps.mount_attributes(device.step, text(Path::new(device.path)), change);
     }
     for bind in plan.binds.iter().filter(|bind| bind.writable) {
         let change = MountChange {

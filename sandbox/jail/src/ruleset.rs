@@ -16,7 +16,7 @@ use landlock::{
 
 use crate::jail::PathGrant;
 use crate::program::{ElfProgram, LIBRARY_DIRECTORIES, LOADER_FILES};
-use crate::root::{NULL, is_null};
+use crate::root::DEVICES;
 
 /// The newest interface whose rights are asked for; of those, a kernel takes what it knows.
 const NEWEST: ABI = ABI::V7;
@@ -44,9 +44,12 @@ pub(crate) fn build(program: &ElfProgram, grants: &[PathGrant]) -> io::Result<Op
             ruleset = add(ruleset, Path::new(file), AccessFs::ReadFile.into(), true)?;
         }
     }
-    if is_null(Path::new(NULL)) {
-        let both = AccessFs::ReadFile | AccessFs::WriteFile;
-        ruleset = add(ruleset, Path::new(NULL), both, true)?;
+    for device in DEVICES.iter().filter(|device| device.is_there()) {
+        let mut access = BitFlags::from(AccessFs::ReadFile);
+        if device.is_written_to {
+            access |= AccessFs::WriteFile;
+        }
+        ruleset = add(ruleset, Path::new(device.path), access, true)?;
     }
     for grant in grants {
         ruleset = add(ruleset, &grant.host, rights(grant.access), false)?;

@@ -62,6 +62,14 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     }
     if chosen.layers.has(Layer::Mounts) {
         policy = policy.with(Group::OwnRoot);
+        if !jail.paths.is_empty() {
+            policy = policy.with(Group::Attributes);
+            // Of its output it may make copies, and change the mode of a copy: of no device of the
+            // host's.
+            if jail.stdio == JailStdio::Null {
+                jail.stdio = JailStdio::Capture { limit_bytes: 0 };
+            }
+        }
     }
     // No process gets a better place than its parent has: that is refused.
     jail.limits.nice = jail.limits.nice.clamp(0, 19).max(supervisor.nice());

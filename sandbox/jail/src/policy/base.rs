@@ -11,7 +11,7 @@
 
 #![forbid(unsafe_code)]
 
-use libc::{EINVAL, ENOSYS, MAP_ANONYMOUS, MAP_PRIVATE, SIGABRT};
+use libc::{EINVAL, ENOSYS, MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, SIGABRT};
 
 use super::rule::Action::{Allow, Ask, Errno};
 use super::rule::{
@@ -36,6 +36,7 @@ const TO_THE_LAST_REGION: Condition = Condition {
     operand: Operand::LastRegionDescriptor,
 };
 const PRIVATE_MEMORY: Condition = bits(3, MAP_TYPES, (MAP_PRIVATE | MAP_ANONYMOUS) as u64);
+const SHARED_MEMORY: Condition = bits(3, MAP_TYPES, (MAP_SHARED | MAP_ANONYMOUS) as u64);
 const PAST_THE_REGIONS_HEADER: Condition = Condition {
     argument: 5,
     width: Width::Double,
@@ -63,6 +64,12 @@ pub(super) const RULES: &[Rule] = &[
         "only its own memory; a shared mapping cannot move to a lower offset of its file",
     ),
     rule(libc::SYS_mmap, &[NOT_EXECUTABLE, PRIVATE_MEMORY], Allow, "fresh memory"),
+    rule(
+        libc::SYS_mmap,
+        &[NOT_EXECUTABLE, SHARED_MEMORY],
+        Allow,
+        "fresh memory, shared with children that there are none of; Python maps so",
+    ),
     rule(
         libc::SYS_mmap,
         &[NOT_EXECUTABLE, SHARED_FILE, is(4, CHANNEL)],
@@ -255,6 +262,8 @@ pub(super) const RULES: &[Rule] = &[
         "signals among its own threads; Go and Java stop theirs so",
     ),
     rule(libc::SYS_kill, &[is_itself(0)], Allow, "raise() of old programs"),
+    rule(libc::SYS_rt_sigqueueinfo, &[is_itself(0)], Allow, "sigqueue() to itself"),
+    rule(libc::SYS_rt_tgsigqueueinfo, &[is_itself(0)], Allow, "pthread_sigqueue()"),
     plain(libc::SYS_alarm, Allow, "a signal to itself"),
     plain(libc::SYS_setitimer, Allow, "a signal to itself"),
     plain(libc::SYS_getitimer, Allow, "a signal to itself"),
@@ -280,6 +289,7 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_sched_get_priority_min, Allow, "a number that is the same everywhere"),
     rule(libc::SYS_sched_getscheduler, &[is(0, 0)], Allow, "its own priority"),
     rule(libc::SYS_sched_getparam, &[is(0, 0)], Allow, "its own priority"),
+    rule(libc::SYS_sched_rr_get_interval, &[is(0, 0)], Allow, "its own priority"),
     rule(libc::SYS_getpriority, &[is(0, 0), is(1, 0)], Allow, "its own priority"),
     plain(libc::SYS_getrlimit, Allow, "Table 1; reads its own limits"),
     rule(
@@ -311,6 +321,14 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_sysinfo, Allow, "how much memory there is; qsort asks"),
     // Descriptors.
     plain(libc::SYS_close, Allow, "gives up what it has"),
+    rule(libc::SYS_close_range, &[is(2, 0)], Allow, "gives up what it has"),
+    rule(
+        libc::SYS_close_range,
+        &[is(2, libc::CLOSE_RANGE_CLOEXEC as u64)],
+        Allow,
+        "closed at an exec that never comes",
+    ),
+    plain(libc::SYS_close_range, Errno(EINVAL), "descriptors are one table, which threads share"),
     plain(libc::SYS_fstat, Allow, "Table 1; tells of a descriptor that it has"),
     rule(
         libc::SYS_lseek,
@@ -323,6 +341,15 @@ pub(super) const RULES: &[Rule] = &[
         &[is(0, 0)],
         Allow,
         "standard input, which is empty or what the host gave",
+    ),
+    rule(libc::SYS_readv, &[is(0, 0)], Allow, "standard input; musl reads so"),
+    rule(libc::SYS_pread64, &[is(0, 0)], Allow, "standard input, where it is a file"),
+    rule(libc::SYS_preadv, &[is(0, 0)], Allow, "standard input, where it is a file"),
+    rule(
+        libc::SYS_mmap,
+        &[NOT_EXECUTABLE, PRIVATE_FILE, is(4, 0)],
+        Allow,
+        "standard input, where it is a file",
     ),
     rule(
         libc::SYS_fcntl,

@@ -28,6 +28,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(libc::SYS_readv, OWN, Allow, OPENED),
     rule(libc::SYS_pread64, OWN, Allow, OPENED),
     rule(libc::SYS_preadv, OWN, Allow, OPENED),
+    rule(libc::SYS_preadv2, OWN, Allow, OPENED),
     rule(
         libc::SYS_write,
         OWN,
@@ -42,6 +43,7 @@ pub(super) const RULES: &[Rule] = &[
         Allow,
         "a directory that it opened; the C++ library lists locales",
     ),
+    rule(libc::SYS_getdents, OWN, Allow, "a directory that it opened"),
     rule(libc::SYS_fadvise64, OWN, Allow, "a hint about a file that it opened"),
     rule(libc::SYS_mmap, &[NOT_EXECUTABLE, PRIVATE_FILE, own_descriptor(4)], Allow, OPENED),
     rule(
@@ -71,6 +73,9 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_pipe, Allow, "a pipe between its own threads"),
     plain(libc::SYS_pipe2, Allow, "a pipe between its own threads"),
     plain(libc::SYS_eventfd2, Allow, "a counter that wakes its own threads"),
+    plain(libc::SYS_eventfd, Allow, "a counter that wakes its own threads"),
+    rule(libc::SYS_signalfd4, OWN, Allow, "its own signals, that it reads; a new one has -1"),
+    rule(libc::SYS_signalfd, OWN, Allow, "its own signals, that it reads; a new one has -1"),
     plain(libc::SYS_timerfd_create, Allow, TIMER),
     rule(libc::SYS_timerfd_settime, OWN, Allow, TIMER),
     rule(libc::SYS_timerfd_gettime, OWN, Allow, TIMER),

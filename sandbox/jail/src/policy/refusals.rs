@@ -9,11 +9,13 @@
 
 use libc::{
     EACCES, EAGAIN, ECHILD, EINVAL, EMFILE, ENOENT, ENOLCK, ENOSYS, ENOTSOCK, ENOTSUP, ENOTTY,
-    EPERM, ESPIPE,
+    EPERM, ESPIPE, TIOCLINUX, TIOCSTI,
 };
 
 use super::rule::Action::{Ask, Errno};
-use super::rule::{Question, Rule, at_most, is, own_descriptor, plain, rule};
+use super::rule::{
+    NOT_EXECUTABLE, Question, Rule, SHARED_FILE, at_least, at_most, is, own_descriptor, plain, rule,
+};
 
 const SEALED: &str = "questions about paths end with the loading";
 const CHANGES: &str = "no directory was granted in which there could be changes";
@@ -24,7 +26,6 @@ const FOR_GOOD: &str =
 const PRIORITIES: &str = "priorities are the host's choice; callers go on without";
 const LOCKS: &str = "a lock could keep other programs from a file";
 const COPIES: &str = "callers read and write instead";
-const NO_TERMINAL: &str = "no descriptor is a terminal";
 const NO_NETWORK: &str =
     "there is no network; a lasting error, because after a passing one callers try again";
 const NO_SOCKETS: &str = "no descriptor is treated as a socket";
@@ -32,8 +33,16 @@ const ATTRIBUTES: &str = "extended attributes; callers go on without";
 const PINNED: &str = "pinned memory is the host's to give; callers go on without";
 const NUMA: &str = "NUMA libraries go on without";
 const HUGE_PAGES: &str = "libraries look for huge pages and go on without";
+const NO_FILE: &str = "as a pipe, which has no length and lies on no disk";
 const HINT: &str = "a hint; callers go on without";
 const OTHER_COMMANDS: &str = "as a kernel that does not know the command; locks and the like";
+const NOT_KNOWN: &str = "as a kernel that does not know the call; callers go on without";
+const WATCHES: &str = "who watches files reaches what others do with them";
+const WHOLE_DISKS: &str = "whole disks are not its to wait for; fsync has its files";
+const SYSTEM_V: &str = "names that all programs share";
+/// All but `TIOCSTI` and `TIOCLINUX`, which type into a terminal and stay violations.
+const REQUESTS: &str = "isatty and others: no descriptor is a terminal, and callers go on without copies, \
+                        flags and layouts of files";
 
 pub(super) const RULES: &[Rule] = &[
     // Paths.
@@ -95,10 +104,26 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_fremovexattr, Errno(ENOTSUP), ATTRIBUTES),
     plain(libc::SYS_statfs, Errno(ENOSYS), HUGE_PAGES),
     plain(libc::SYS_fstatfs, Errno(ENOSYS), HUGE_PAGES),
-    plain(
-        libc::SYS_inotify_init1,
-        Errno(EMFILE),
-        "who watches files reaches what others do with them",
+    plain(libc::SYS_inotify_init1, Errno(EMFILE), WATCHES),
+    plain(libc::SYS_inotify_init, Errno(EMFILE), WATCHES),
+    plain(libc::SYS_fanotify_init, Errno(EPERM), WATCHES),
+    plain(libc::SYS_mknod, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_mknodat, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_name_to_handle_at, Errno(ENOTSUP), "handles name files in other directories"),
+    plain(libc::SYS_sync, Errno(EPERM), WHOLE_DISKS),
+    plain(libc::SYS_syncfs, Errno(EPERM), WHOLE_DISKS),
+    plain(libc::SYS_quotactl, Errno(EPERM), WHOLE_DISKS),
+    rule(libc::SYS_ftruncate, &[at_most(0, 2)], Errno(EINVAL), NO_FILE),
+    rule(libc::SYS_fallocate, &[at_most(0, 2)], Errno(ESPIPE), NO_FILE),
+    plain(libc::SYS_fsync, Errno(EINVAL), NO_FILE),
+    plain(libc::SYS_fdatasync, Errno(EINVAL), NO_FILE),
+    rule(libc::SYS_ftruncate, &[own_descriptor(0)], Errno(EINVAL), CHANGES),
+    rule(libc::SYS_fallocate, &[own_descriptor(0)], Errno(ENOTSUP), CHANGES),
+    rule(
+        libc::SYS_mmap,
+        &[NOT_EXECUTABLE, SHARED_FILE, own_descriptor(4)],
+        Errno(EACCES),
+        "where no directory was granted, no file is shared with others",
     ),
     // Descriptors. Those of 3 and 4 stay violations: no program copies them in good faith.
     rule(libc::SYS_dup, &[is(0, 0)], Errno(EMFILE), "standard input is only read"),
@@ -112,28 +137,16 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_copy_file_range, Errno(EINVAL), COPIES),
     plain(libc::SYS_sendfile, Errno(EINVAL), COPIES),
     plain(libc::SYS_splice, Errno(EINVAL), COPIES),
+    plain(libc::SYS_vmsplice, Errno(EINVAL), COPIES),
+    plain(libc::SYS_tee, Errno(EINVAL), COPIES),
+    rule(libc::SYS_ioctl, &[at_most(1, TIOCSTI - 1)], Errno(ENOTTY), REQUESTS),
     rule(
         libc::SYS_ioctl,
-        &[is(1, libc::TCGETS)],
+        &[at_least(1, TIOCSTI + 1), at_most(1, TIOCLINUX - 1)],
         Errno(ENOTTY),
-        "isatty: no descriptor is a terminal",
+        REQUESTS,
     ),
-    rule(libc::SYS_ioctl, &[is(1, libc::TCSETS)], Errno(ENOTTY), NO_TERMINAL),
-    rule(libc::SYS_ioctl, &[is(1, libc::TCSETSW)], Errno(ENOTTY), NO_TERMINAL),
-    rule(libc::SYS_ioctl, &[is(1, libc::TCSETSF)], Errno(ENOTTY), NO_TERMINAL),
-    rule(libc::SYS_ioctl, &[is(1, libc::TIOCGWINSZ)], Errno(ENOTTY), NO_TERMINAL),
-    rule(libc::SYS_ioctl, &[is(1, libc::TIOCGPGRP)], Errno(ENOTTY), NO_TERMINAL),
-    rule(libc::SYS_ioctl, &[is(1, libc::TIOCSPGRP)], Errno(ENOTTY), NO_TERMINAL),
-    rule(libc::SYS_ioctl, &[is(1, libc::FIOCLEX)], Errno(ENOTTY), "callers go on with fcntl"),
-    rule(libc::SYS_ioctl, &[is(1, libc::FIONCLEX)], Errno(ENOTTY), "callers go on with fcntl"),
-    rule(
-        libc::SYS_ioctl,
-        &[is(1, libc::FIONBIO)],
-        Errno(ENOTTY),
-        "who else reads the input would not wait either",
-    ),
-    rule(libc::SYS_ioctl, &[is(1, libc::FIONREAD)], Errno(ENOTTY), "callers read instead"),
-    rule(libc::SYS_ioctl, &[is(1, libc::FICLONE)], Errno(ENOTTY), COPIES),
+    rule(libc::SYS_ioctl, &[at_least(1, TIOCLINUX + 1)], Errno(ENOTTY), REQUESTS),
     // The network.
     rule(libc::SYS_socket, &[is(0, libc::AF_INET as u64)], Ask(Question::Network), NO_NETWORK),
     rule(libc::SYS_socket, &[is(0, libc::AF_INET6 as u64)], Ask(Question::Network), NO_NETWORK),
@@ -141,6 +154,8 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_getpeername, Errno(ENOTSOCK), NO_SOCKETS),
     plain(libc::SYS_getsockname, Errno(ENOTSOCK), NO_SOCKETS),
     plain(libc::SYS_getsockopt, Errno(ENOTSOCK), NO_SOCKETS),
+    plain(libc::SYS_setsockopt, Errno(ENOTSOCK), NO_SOCKETS),
+    plain(libc::SYS_socketpair, Errno(EACCES), "callers have pipes for their own threads"),
     // Itself.
     plain(
         libc::SYS_clone3,
@@ -177,6 +192,7 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_sched_setscheduler, Errno(EPERM), PRIORITIES),
     plain(libc::SYS_sched_setparam, Errno(EPERM), PRIORITIES),
     plain(libc::SYS_sched_setattr, Errno(EPERM), PRIORITIES),
+    plain(libc::SYS_sched_getattr, Errno(EPERM), PRIORITIES),
     plain(
         libc::SYS_sched_setaffinity,
         Errno(EPERM),
@@ -187,7 +203,34 @@ pub(super) const RULES: &[Rule] = &[
         Errno(EAGAIN),
         "callers go on without, or use setitimer or timerfd_create",
     ),
+    plain(libc::SYS_adjtimex, Errno(EPERM), "the machine's clock"),
+    plain(libc::SYS_clock_adjtime, Errno(EPERM), "the machine's clock"),
+    plain(libc::SYS_personality, Errno(EPERM), FOR_GOOD),
+    plain(libc::SYS_syslog, Errno(EPERM), "the kernel's messages"),
+    plain(libc::SYS_get_robust_list, Errno(EPERM), "locks of other programs are not its business"),
+    plain(libc::SYS_pidfd_open, Errno(ENOSYS), NOT_KNOWN),
+    plain(libc::SYS_futex_waitv, Errno(ENOSYS), NOT_KNOWN),
+    plain(libc::SYS_perf_event_open, Errno(EACCES), "it would measure other programs"),
+    // What programs confine themselves with; they are confined.
+    plain(libc::SYS_seccomp, Errno(ENOSYS), NOT_KNOWN),
+    plain(libc::SYS_landlock_create_ruleset, Errno(ENOSYS), NOT_KNOWN),
+    // Ways to do calls in memory, where no filter sees them.
+    plain(libc::SYS_io_uring_setup, Errno(ENOSYS), NOT_KNOWN),
+    plain(libc::SYS_io_setup, Errno(ENOSYS), NOT_KNOWN),
+    // Memory and queues with a name, or of files.
+    plain(libc::SYS_memfd_create, Errno(ENOSYS), NOT_KNOWN),
+    plain(libc::SYS_memfd_secret, Errno(ENOSYS), NOT_KNOWN),
+    plain(libc::SYS_shmget, Errno(ENOSYS), SYSTEM_V),
+    plain(libc::SYS_semget, Errno(ENOSYS), SYSTEM_V),
+    plain(libc::SYS_msgget, Errno(ENOSYS), SYSTEM_V),
+    plain(libc::SYS_mq_open, Errno(ENOSYS), SYSTEM_V),
+    plain(libc::SYS_add_key, Errno(ENOSYS), SYSTEM_V),
+    plain(libc::SYS_request_key, Errno(ENOSYS), SYSTEM_V),
+    plain(libc::SYS_keyctl, Errno(ENOSYS), SYSTEM_V),
     // Memory.
+    plain(libc::SYS_userfaultfd, Errno(EPERM), "faults are the kernel's to serve"),
+    plain(libc::SYS_remap_file_pages, Errno(ENOSYS), NOT_KNOWN),
+    plain(libc::SYS_mseal, Errno(ENOSYS), NOT_KNOWN),
     plain(libc::SYS_madvise, Errno(EINVAL), "as a kernel that does not know the advice"),
     plain(libc::SYS_mlock, Errno(EPERM), PINNED),
     plain(libc::SYS_mlock2, Errno(EPERM), PINNED),

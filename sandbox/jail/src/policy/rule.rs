@@ -236,6 +236,12 @@ pub(super) const fn at_most(argument: u8, value: u64) -> Condition {
     Condition { argument, width, comparison: Comparison::AtMost, operand }
 }
 
+/// The lower half of an argument is at least a number.
+pub(super) const fn at_least(argument: u8, value: u64) -> Condition {
+    let (width, operand) = (Width::Word, Operand::Value(value));
+    Condition { argument, width, comparison: Comparison::AtLeast, operand }
+}
+
 /// An argument is the program's own number.
 pub(super) const fn is_itself(argument: u8) -> Condition {
     let (width, operand) = (Width::Word, Operand::OwnProcess);

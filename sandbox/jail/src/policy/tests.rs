@@ -168,7 +168,9 @@ fn the_regions_header_cannot_be_mapped_shared() {
             action(Step::Final, libc::SYS_mmap, mapped(flags, 5, 8192)),
             Some(Action::Allow)
         );
-        assert_eq!(action(Step::Final, libc::SYS_mmap, mapped(flags, 6, 8192)), None);
+        // Shared with others, where a directory is granted.
+        let refused = (flags == libc::MAP_SHARED).then_some(Action::Errno(libc::EACCES));
+        assert_eq!(action(Step::Final, libc::SYS_mmap, mapped(flags, 6, 8192)), refused);
         assert_eq!(action(Step::Final, libc::SYS_mmap, mapped(flags, 5, 4096)), None);
         assert_eq!(action(Step::Final, libc::SYS_mmap, mapped(flags, 4, 4096)), None);
         assert_eq!(action(Step::Loader, libc::SYS_mmap, mapped(flags, 4, 0)), None);

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use holdfast_jail::policy::Group;
 use holdfast_jail::policy::modes::{CREATING_FLAGS, MODE_CALLS, Mode, SPECIAL_BITS};
@@ -37,7 +38,11 @@ fn directory() -> TempDir {
 
 /// What came of each mode: the error number, and the mode that there was then.
 fn outcomes(how: &str, directory: &Path, policy: Policy) -> Vec<(i32, u32)> {
-    let jail = granted(directory, &["modes", how, directory.to_str().unwrap()]);
+    outcomes_under(Layers::default(), how, directory, policy)
+}
+
+fn outcomes_under(layers: Layers, how: &str, directory: &Path, policy: Policy) -> Vec<(i32, u32)> {
+    let jail = granted(directory, &["modes", how, directory.to_str().unwrap()]).layers(layers);
     let jailed =
         jail.policy(policy).stdio(JailStdio::Capture { limit_bytes: 1 << 20 }).spawn().unwrap();
     assert_eq!(finish(&jailed), WORKED, "{how}");
@@ -103,16 +108,55 @@ fn a_mode_that_makes_nothing_is_not_looked_at() {
 
 /// Guarantee: sandbox/special-files
 #[test]
-fn no_mode_is_changed() {
+fn modes_are_changed_within_0777_in_a_root_of_its_own() {
     for how in ["chmod", "fchmod", "fchmodat", "fchmodat2"] {
+        // Without one it could be any file of the user's.
         let directory = directory();
-        let found = outcomes(how, directory.path(), Policy::default());
+        let landlock = Layers::none().with(Layer::Landlock);
+        let found = outcomes_under(landlock, how, directory.path(), Policy::default());
         assert!(found.iter().all(|(error, _)| *error == libc::EPERM), "{how}: {found:?}");
         assert_eq!(modes(directory.path())["plain"], 0o644, "{how}");
         // The canary; Linux has the last one from 6.6 on.
         let open = outcomes(how, directory.path(), Policy::open());
         let is_known = how != "fchmodat2" || open[0].0 != libc::ENOSYS;
         assert_eq!(open.iter().any(|(_, mode)| mode & 0o4000 != 0), is_known, "{how}");
+
+        let directory = crate::modes::directory();
+        let found = outcomes(how, directory.path(), Policy::default());
+        for (mode, outcome) in found.iter().enumerate() {
+            let mode = mode as u32;
+            let expected = match mode & SPECIAL {
+                0 if is_known => (0, mode),
+                0 => (libc::ENOSYS, 0),
+                _ => (libc::EPERM, 0),
+            };
+            assert_eq!(*outcome, expected, "{how} to {mode:04o}");
+        }
+    }
+}
+
+/// What a program may change of its files is not to be had of the host's: not of `/dev/null`, by
+/// its path or by a descriptor, nor of what was granted for reading.
+///
+/// Guarantee: sandbox/granted-files
+/// Guarantee: sandbox/special-files
+#[test]
+fn times_of_others_files_cannot_be_set() {
+    let (own, others) = (directory(), directory());
+    let [plain, other] = [&own, &others].map(|place| place.path().join("plain"));
+    let times = |path: &Path| path.metadata().unwrap().modified().unwrap();
+    let (null, before) = (Path::new("/dev/null"), times(&other));
+    for stdio in [JailStdio::Null, JailStdio::Capture { limit_bytes: 64 }] {
+        let (host, guest) = (others.path().to_owned(), others.path().to_owned());
+        let words = ["set times", plain.to_str().unwrap(), other.to_str().unwrap(), "/dev/null"];
+        let jail = granted(own.path(), &words);
+        let reading = PathGrant { host, guest, access: PathAccess::ReadOnly };
+        // One of three.
+        let found = end(jail.path(reading).stdio(stdio));
+        assert_eq!(found, End::Exited { status: 1 }, "{stdio:?}");
+        assert_eq!(times(&plain), SystemTime::UNIX_EPOCH + Duration::from_secs(12345));
+        assert_eq!(times(&other), before);
+        assert_ne!(times(null), times(&plain), "{stdio:?}");
     }
 }
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use holdfast_jail::{End, Jail, JailStdio, Jailed, Layers};
+use holdfast_jail::{End, Jail, JailStdio, Jailed, Layers, PathAccess, PathGrant};
 
 use crate::victims::{self, LONG, end, finish, jail};
 
@@ -42,8 +42,74 @@ const PROGRAMS: &[(&str, &[&str], Says)] = &[
     ("/usr/bin/openssl", &["version"], Says("OpenSSL", 0)),
 ];
 
+/// Programs that work with files in a directory that is granted to them, `{}`; it has a file
+/// `lines`.
+const PROGRAMS_WITH_FILES: &[(&str, &[&str], Says)] = &[
+    (
+        "/usr/bin/sqlite3",
+        &["{}/a.db", "create table t (x); insert into t values (42); select x from t"],
+        Says("42\n", 0),
+    ),
+    (
+        "/usr/bin/sqlite3",
+        &[
+            "{}/b.db",
+            "pragma journal_mode = wal; create table t (x); insert into t values (42); select x from t",
+        ],
+        Says("wal\n42\n", 0),
+    ),
+    (
+        "/usr/bin/sqlite3",
+        &["{}/b.db", "pragma locking_mode; select x from t; vacuum"],
+        Says("42\n", 0),
+    ),
+    ("/bin/sort", &["-r", "-o", "{}/sorted", "{}/lines"], Says("", 0)),
+    ("/bin/dd", &["if={}/sorted", "of={}/copy", "conv=fsync", "status=none"], Says("", 0)),
+    ("/bin/cat", &["{}/copy"], Says("two\none\n", 0)),
+    ("/bin/cp", &["-p", "{}/lines", "{}/kept"], Says("", 0)),
+    ("/bin/touch", &["-d", "@0", "{}/kept"], Says("", 0)),
+    ("/bin/chmod", &["600", "{}/kept"], Says("", 0)),
+    ("/usr/bin/stat", &["-c", "%a %Y", "{}/kept"], Says("600 0\n", 0)),
+    ("/usr/bin/install", &["-m", "640", "{}/lines", "{}/installed"], Says("", 0)),
+    ("/bin/sed", &["-i", "s/one/1/", "{}/installed"], Says("", 0)),
+    ("/bin/gzip", &["-k", "{}/installed"], Says("", 0)),
+    ("/bin/tar", &["-C", "{}", "-cf", "{}/all.tar", "lines", "installed"], Says("", 0)),
+    ("/bin/mkdir", &["-m", "755", "{}/out"], Says("", 0)),
+    ("/bin/tar", &["-C", "{}/out", "--no-same-owner", "-xpf", "{}/all.tar"], Says("", 0)),
+    ("/bin/cat", &["{}/out/installed"], Says("1\ntwo\n", 0)),
+    ("/usr/bin/truncate", &["-s", "1M", "{}/long"], Says("", 0)),
+    ("/usr/bin/fallocate", &["-l", "2M", "{}/long"], Says("", 0)),
+    ("/usr/bin/git", &["init", "-q", "{}/repository"], Says("", 0)),
+    (
+        "/usr/bin/git",
+        &["-C", "{}/repository", "hash-object", "-w", "{}/lines"],
+        Says("814f4a422927b82f5f8a43f8fab6d3839e3983f2\n", 0),
+    ),
+    ("/usr/bin/python3", &["-I", "-c", PYTHON, "{}/mapped"], Says("locked\nmapped\n", 0)),
+];
+
+const PYTHON: &str = "
+import fcntl, mmap, os, sys
+with open(sys.argv[1], 'wb+') as file:
+    os.posix_fallocate(file.fileno(), 0, 8192)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    print('locked')
+    with mmap.mmap(file.fileno(), 8192) as mapped:
+        mapped[4096:4102] = b'mapped'
+        mapped.flush()
+    file.seek(4096)
+    print(file.read(6).decode())
+mmap.mmap(-1, 4096)[0] = 1
+os.pwritev(os.open(sys.argv[1], os.O_RDWR), [b'x'], 0, os.RWF_DSYNC)
+";
+
 fn run(program: &Path, args: &[&str]) -> (End, String) {
-    let jailed = Jail::new(program)
+    said_by(Jail::new(program), args)
+}
+
+fn said_by(jail: Jail, args: &[&str]) -> (End, String) {
+    let jailed = jail
         .args(args.iter().copied())
         .stdio(JailStdio::Capture { limit_bytes: 1 << 16 })
         .spawn()
@@ -64,6 +130,30 @@ fn ordinary_programs_run_and_learn_their_limits() {
             continue;
         }
         let (end, said) = run(Path::new(program), args);
+        assert_eq!(end, End::Exited { status: *status }, "{program} {args:?}: {said}");
+        assert!(said.contains(text), "{program} {args:?}: {said}");
+    }
+}
+
+/// Ordinary programs work with files in a granted directory as they do elsewhere: they lock and map
+/// them, allocate room, redirect their output, and set modes and times.
+///
+/// Guarantee: sandbox/granted-files
+#[test]
+fn ordinary_programs_work_with_granted_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    std::fs::write(directory.path().join("lines"), "one\ntwo\n").unwrap();
+    for (program, args, Says(text, status)) in PROGRAMS_WITH_FILES {
+        if !Path::new(program).exists() {
+            println!("not run: there is no {program}");
+            continue;
+        }
+        let args: Vec<String> = args.iter().map(|arg| arg.replace("{}", path)).collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let (host, guest) = (directory.path().to_owned(), directory.path().to_owned());
+        let grant = PathGrant { host, guest, access: PathAccess::ReadWrite };
+        let (end, said) = said_by(Jail::new(program).path(grant), &args);
         assert_eq!(end, End::Exited { status: *status }, "{program} {args:?}: {said}");
         assert!(said.contains(text), "{program} {args:?}: {said}");
     }
