@@ -107,6 +107,21 @@ pub(super) fn walks_of(style: &str) -> usize {
     stops.count().saturating_mul(style.len())
 }
 
+/// Reads all style sheets of a picture. `walks` is what the parser came to.
+pub(super) fn sheets_of<'s>(
+    texts: impl Iterator<Item = &'s String>,
+    walks: &mut usize,
+) -> Result<Sheets<'s>, &'static str> {
+    let mut all = Sheets::default();
+    for text in texts {
+        let sheets = rules_of(text, walks)?;
+        all.rules.extend(sheets.rules);
+        all.looks.extend(sheets.looks);
+        all.fonts.extend(sheets.fonts);
+    }
+    Ok(all)
+}
+
 /// Reads a style sheet as the engine does, by the same parser. `walks` is what that came to.
 pub(super) fn rules_of<'s>(sheet: &'s str, walks: &mut usize) -> Result<Sheets<'s>, &'static str> {
     let count = |sign: u8| sheet.bytes().filter(|byte| *byte == sign).count();
