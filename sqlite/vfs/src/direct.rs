@@ -94,7 +94,8 @@ impl Pool {
     /// Whether the file of a database in the pool has lost its mark while there may be a journal
     /// that a dead process left: a program without the VFS rolls that back, or has done so. All
     /// that is committed was in the file before there was a journal, so nothing in the pool counts.
-    /// Not for a moment at which a process writes.
+    /// Not for a moment at which a process writes. `HeaderCopy::is_under_journal` is the same
+    /// condition for who does not attach.
     fn has_lost_mark(&self) -> Result<bool, SqliteError> {
         let (mode, commits) = (self.image.mode(), self.image.commits());
         let is_in_file = commits.is_applied() && commits.prepared().is_none();

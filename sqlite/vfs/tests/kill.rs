@@ -7,7 +7,7 @@
 mod common;
 
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use holdfast_testkit::Trials;
@@ -341,6 +341,21 @@ fn outgrow(role: &str, folder: &Path) {
     tell_and_wait();
 }
 
+/// Creates a database whose writer is killed in a transaction that outgrew the pool, and returns
+/// its path and that of its journal. `before` is what happens to the new database before that.
+fn create_outgrown<T>(
+    test: &str,
+    folder: &Path,
+    before: impl FnOnce(&Path) -> T,
+) -> ([PathBuf; 2], T) {
+    let [path, journal] = ["db", "db-journal"].map(|name| folder.join(name));
+    create(&path);
+    let found = before(&path);
+    Player::start(test, "writer", folder).kill_when_told();
+    assert!(journal.exists(), "it did not outgrow the pool");
+    ([path, journal], found)
+}
+
 /// A process dies in a transaction that outgrew the pool, and a program without the VFS rolls its
 /// journal back and goes on: so does the VFS then, with what is in the file, also in a process that
 /// had the database open all the while, and also where another one took over from the dead one
@@ -365,12 +380,9 @@ fn journal_rolled_back_without_the_vfs_is_done_with() {
     ];
     for (way, mode) in ways {
         let folder = scratch();
-        let path = folder.path().join("db");
-        let journal = folder.path().join("db-journal");
-        create(&path);
-        let other = way.starts_with("idle").then(|| open(&path, ""));
-        Player::start(TEST, "writer", folder.path()).kill_when_told();
-        assert!(journal.exists(), "it did not outgrow the pool");
+        let ([path, journal], other) = create_outgrown(TEST, folder.path(), |path| {
+            way.starts_with("idle").then(|| open(path, ""))
+        });
         match way {
             "recovered" => assert_eq!(
                 holdfast_sqlite::recover(&path, false).unwrap(),
@@ -423,12 +435,10 @@ fn file_that_others_write_after_a_rollback_is_busy() {
         return tell_and_wait();
     }
     let folder = scratch();
-    let path = folder.path().join("db");
-    create(&path);
-    Player::start(TEST, "writer", folder.path()).kill_when_told();
+    let ([path, journal], ()) = create_outgrown(TEST, folder.path(), |_| ());
     let mut plain = Player::start(TEST, "plain", folder.path());
     plain.first("told: ");
-    let journal = std::fs::read(folder.path().join("db-journal")).unwrap();
+    let journal = std::fs::read(journal).unwrap();
     assert!(journal.starts_with(&[0xd9, 0xd5]), "no program would roll it back");
     let status = holdfast_sqlite::status(&path).unwrap();
     assert_eq!(status.state, holdfast_sqlite::State::Writing, "{:?}", status.problem);
@@ -460,17 +470,15 @@ fn half_rolled_back_journal_is_left_to_sqlite() {
     }
     for way in ["alone", "idle", "exclusive"] {
         let folder = scratch();
-        let path = folder.path().join("db");
-        let journal = folder.path().join("db-journal");
-        create(&path);
-        let mut file = std::fs::read(&path).unwrap();
-        file.truncate(100);
-        let other = (way != "alone").then(|| open(&path, ""));
-        if let ("exclusive", Some(other)) = (way, &other) {
-            other.execute_batch("PRAGMA locking_mode=EXCLUSIVE").unwrap();
-        }
-        Player::start(TEST, "writer", folder.path()).kill_when_told();
-        assert!(journal.exists(), "it did not outgrow the pool");
+        let ([path, journal], (file, other)) = create_outgrown(TEST, folder.path(), |path| {
+            let mut file = std::fs::read(path).unwrap();
+            file.truncate(100);
+            let other = (way != "alone").then(|| open(path, ""));
+            if let ("exclusive", Some(other)) = (way, &other) {
+                other.execute_batch("PRAGMA locking_mode=EXCLUSIVE").unwrap();
+            }
+            (file, other)
+        });
         std::fs::File::options().write(true).open(&path).unwrap().write_all_at(&file, 0).unwrap();
         let status = holdfast_sqlite::status(&path).unwrap();
         assert_eq!(status.state, holdfast_sqlite::State::Refused);
@@ -520,17 +528,15 @@ fn marked_file_is_complete_once_rolled_back_elsewhere() {
         }
         return tell_and_wait();
     }
-    let folder = scratch();
-    let path = folder.path().join("db");
-    let journal = folder.path().join("db-journal");
-    create(&path);
     let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
                 INSERT INTO t (b) SELECT randomblob(3000) FROM n";
-    open(&path, "").execute_batch(fill).unwrap();
-    let plain = open_plain(&path);
-    plain.execute_batch("PRAGMA journal_mode=PERSIST").unwrap();
-    let connection = open(&path, "");
-    Player::start(TEST, "writer", folder.path()).kill_when_told();
+    let folder = scratch();
+    let ([path, journal], (plain, connection)) = create_outgrown(TEST, folder.path(), |path| {
+        open(path, "").execute_batch(fill).unwrap();
+        let plain = open_plain(path);
+        plain.execute_batch("PRAGMA journal_mode=PERSIST").unwrap();
+        (plain, open(path, ""))
+    });
     Player::start(TEST, "opener", folder.path()).kill_when_told();
     assert!(std::fs::read(&journal).unwrap().starts_with(&[0xd9]), "it did not outgrow the pool");
     let refused = plain.query_row(FILLED, [], |row| row.get::<_, i64>(0)).unwrap_err();
@@ -570,10 +576,8 @@ fn hidden_journal_is_not_passed_over() {
         return tell_and_wait();
     }
     let folder = scratch();
-    let path = folder.path().join("db");
-    create(&path);
-    Player::start(TEST, "writer", folder.path()).kill_when_told();
-    let [journal, aside] = ["db-journal", "aside"].map(|name| folder.path().join(name));
+    let ([path, journal], ()) = create_outgrown(TEST, folder.path(), |_| ());
+    let aside = folder.path().join("aside");
     std::fs::rename(&journal, &aside).unwrap();
     // A symbolic link to itself: the kernel answers ELOOP.
     std::os::unix::fs::symlink(&journal, &journal).unwrap();

@@ -284,7 +284,7 @@ impl HeaderCopy {
     }
 
     /// All that is committed is in the database file, where there may be a journal of a transaction
-    /// that outgrew the pool.
+    /// that outgrew the pool. `Pool::has_lost_mark` asks the same of the image in memory.
     pub(crate) fn is_under_journal(&self) -> bool {
         let is_in_file = self.applied() == self.committed() && self.prepared() == 0;
         self.direct() != 0 || self.disk_journal() != 0 && is_in_file
