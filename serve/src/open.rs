@@ -315,6 +315,7 @@ pub(crate) fn output_of(error: &AppletError) -> String {
     let said = String::from_utf8_lossy(&said);
     match said.trim() {
         "" => String::new(),
+        said if error.is_output_truncated => format!("\nit wrote, and more: {said}"),
         said => format!("\nit wrote: {said}"),
     }
 }

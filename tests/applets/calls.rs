@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use holdfast_applet::{Applet, Call, CallError, Failure, Limits};
+use holdfast_applet::{Applet, Call, CallError, Command, Failure, Grants, Limits, Stdio};
 
-use crate::{ask, spawn, spawn_with, with_each};
+use crate::{ask, death, spawn, spawn_with, with_each};
 
 /// A result is what the function made of its input, whatever its size.
 ///
@@ -276,6 +276,38 @@ fn applet_output_and_cost_are_recorded() {
     });
 }
 
+/// Output beyond its limit is taken and dropped; the applet serves on, and its host learns of it.
+///
+/// Guarantee: applets/captured-output
+#[test]
+fn output_beyond_its_limit_is_dropped_and_reported() {
+    with_each(|_, path| {
+        let text: Vec<u8> = (0..50_000_u32).map(|at| (at % 251) as u8).collect();
+        let start = |limit_bytes| {
+            let command = Command::new(path.clone(), Grants::none());
+            command.stdio(Stdio::capture(limit_bytes)).spawn().unwrap()
+        };
+        for (limit_bytes, is_truncated) in [(100_000, false), (70_000, true)] {
+            let applet = start(limit_bytes);
+            for _ in 0..2 {
+                applet.call("write_output", &text).unwrap();
+            }
+            assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
+            let closed = applet.close().unwrap();
+            let written = text.repeat(2);
+            assert!(closed.stdout == written[..limit_bytes], "{} bytes", closed.stdout.len());
+            assert_eq!(closed.is_output_truncated, is_truncated);
+        }
+        for (limit_bytes, is_truncated) in [(50_000, false), (40_000, true)] {
+            let applet = start(limit_bytes);
+            applet.call("write_output", &text).unwrap();
+            let error = death(applet.call("crash", b""));
+            assert!(error.stdout == text[..limit_bytes], "{} bytes", error.stdout.len());
+            assert_eq!(error.is_output_truncated, is_truncated);
+        }
+    });
+}
+
 /// An applet that never serves is refused, and the error says what to do.
 ///
 /// Guarantee: applets/run-or-call
@@ -283,7 +315,7 @@ fn applet_output_and_cost_are_recorded() {
 #[test]
 fn applet_that_never_serves_is_refused() {
     with_each(|_, path| {
-        let grants = holdfast_applet::Grants::none().arg("--never-serve");
+        let grants = Grants::none().arg("--never-serve");
         let Err(error) = Applet::spawn(path, Limits::default(), grants) else {
             panic!("it serves")
         };
@@ -321,7 +353,7 @@ fn library_applet_reads_a_granted_file() {
             guest: "/in".to_owned(),
             access: holdfast_applet::PathAccess::ReadOnly,
         };
-        let grants = holdfast_applet::Grants::none().heap(home.region()).dir(grant);
+        let grants = Grants::none().heap(home.region()).dir(grant);
         let applet = Applet::spawn(path, Limits::default(), grants).unwrap();
         assert_eq!(ask(&applet, "count", 0).unwrap(), 1);
         for _ in 0..3 {

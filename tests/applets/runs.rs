@@ -76,3 +76,22 @@ fn applet_reads_its_given_input_only() {
         }
     });
 }
+
+/// Output of a run beyond its limit is taken and dropped, and the outcome reports that.
+///
+/// Guarantee: applets/captured-output
+#[test]
+fn run_reports_output_beyond_its_limit() {
+    with_each(|_, path| {
+        let home = Home::new();
+        let text: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
+        for (limit_bytes, is_truncated) in [(100_000, false), (99_999, true)] {
+            let grants = Grants::none().heap(home.region()).arg("--copy");
+            let stdio = Stdio::capture(limit_bytes).with_stdin(Input::Bytes(text.clone()));
+            let outcome = Command::new(&path, grants).stdio(stdio).run().unwrap();
+            assert_eq!(outcome.exit_status, 0);
+            assert!(outcome.stdout == text[..limit_bytes], "{} bytes", outcome.stdout.len());
+            assert_eq!(outcome.is_output_truncated, is_truncated);
+        }
+    });
+}

@@ -367,6 +367,7 @@ impl Applet {
         fields.set_item("metrics", metrics::of_applet(py, &closed.metrics)?)?;
         fields.set_item("stdout", PyBytes::new(py, &closed.stdout))?;
         fields.set_item("stderr", PyBytes::new(py, &closed.stderr))?;
+        fields.set_item("output_truncated", closed.is_output_truncated)?;
         py.import("holdfast._types")?.getattr("Closed")?.call((), Some(&fields)).map(Some)
     }
 

@@ -321,6 +321,7 @@ fn common(error: &AppletError, fields: &Bound<'_, PyDict>) -> PyResult<()> {
     fields.set_item("metrics", metrics::of_applet(py, &error.metrics)?)?;
     fields.set_item("stdout", PyBytes::new(py, &error.stdout))?;
     fields.set_item("stderr", PyBytes::new(py, &error.stderr))?;
+    fields.set_item("output_truncated", error.is_output_truncated)?;
     // Of several the one that was granted first, or the first one that could not be recovered.
     let failed = error.heaps.iter().find(|heap| matches!(heap.recovery, Some(Err(_))));
     if let Some(heap) = failed.or(error.heaps.first()) {

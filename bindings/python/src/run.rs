@@ -76,8 +76,8 @@ pub(crate) fn run<'py>(
         Ok((outcome, closed))
     })?;
     closed.map_err(|error| region_error(py, &error))?;
-    let Outcome { exit_status, functions, metrics, heap_error, mut notes, stdout, stderr, .. } =
-        outcome;
+    let Outcome { exit_status, functions, metrics, heap_error, mut notes, .. } = outcome;
+    let Outcome { stdout, stderr, is_output_truncated, .. } = outcome;
     if let Some(functions) = functions {
         let text = format!(
             "the program serves calls, and run() makes none: of its functions ({}) none ran; start it with Applet(path) and \
@@ -86,7 +86,8 @@ pub(crate) fn run<'py>(
         );
         return Err(raise(py, Class::AppletError, text, |fields: &Bound<'_, PyDict>| {
             fields.set_item("stdout", PyBytes::new(py, &stdout))?;
-            fields.set_item("stderr", PyBytes::new(py, &stderr))
+            fields.set_item("stderr", PyBytes::new(py, &stderr))?;
+            fields.set_item("output_truncated", is_output_truncated)
         }));
     }
     notes.extend(heap_error.as_ref().map(RegionError::to_string));
@@ -94,6 +95,7 @@ pub(crate) fn run<'py>(
     fields.set_item("exit_status", exit_status)?;
     fields.set_item("stdout", PyBytes::new(py, &stdout))?;
     fields.set_item("stderr", PyBytes::new(py, &stderr))?;
+    fields.set_item("output_truncated", is_output_truncated)?;
     fields.set_item("metrics", metrics::of_applet(py, &metrics)?)?;
     fields.set_item("notes", PyTuple::new(py, notes)?)?;
     py.import("holdfast._types")?.getattr("Outcome")?.call((), Some(&fields))

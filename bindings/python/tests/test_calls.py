@@ -190,6 +190,16 @@ def test_output_is_captured(start: Start) -> None:
     assert applet.close() is None
 
 
+# Guarantee: applets/captured-output
+def test_output_beyond_its_bound_is_dropped_and_told(start: Start) -> None:
+    applet = start(output="capture")
+    for _ in range(3):
+        applet.call("write_output", b"x" * 500_000)
+    closed = applet.close()
+    assert closed is not None
+    assert (closed.stdout, closed.output_truncated) == (b"x" * 2**20, True)
+
+
 def test_a_closed_applet_says_so(trial: holdfast.Applet) -> None:
     trial.close()
     uses: list[Callable[[], object]] = [lambda: trial.call("echo"), trial.metrics, trial.respawn, lambda: trial.buffer(1)]

@@ -59,6 +59,9 @@ pub struct Closed {
     pub stdout: Vec<u8>,
     /// Captured standard error.
     pub stderr: Vec<u8>,
+    /// Whether the applet wrote more to one of them than was captured
+    /// ([`Output::Capture`](crate::Output::Capture)).
+    pub is_output_truncated: bool,
 }
 
 impl Applet {
@@ -299,9 +302,13 @@ impl Applet {
         let (error, heaps) = taken.dismiss();
         let closed: Vec<_> = heaps.into_iter().map(|heap| heap.region.close()).collect();
         let heaps = closed.into_iter().collect::<Result<_, _>>()?;
-        let (metrics, stdout, stderr) =
-            (error.metrics.clone(), error.stdout.clone(), error.stderr.clone());
-        Ok(Closed { metrics, heaps, stdout, stderr })
+        Ok(Closed {
+            metrics: error.metrics.clone(),
+            heaps,
+            stdout: error.stdout.clone(),
+            stderr: error.stderr.clone(),
+            is_output_truncated: error.is_output_truncated,
+        })
     }
 
     /// Asks the caller whether its call goes on. What its answer asks of the applet is refused: the

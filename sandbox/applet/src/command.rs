@@ -123,6 +123,7 @@ fn run_wasm(plan: &Plan, mut heaps: Heaps) -> Result<Outcome, Box<AppletError>> 
         cache_note,
         stdout,
         stderr,
+        is_output_truncated,
         ..
     } = finished;
     match end {
@@ -137,12 +138,21 @@ fn run_wasm(plan: &Plan, mut heaps: Heaps) -> Result<Outcome, Box<AppletError>> 
                 notes,
                 stdout,
                 stderr,
+                is_output_truncated,
             })
         }
         Err(error) => {
             let heaps = HeapAfterFailure::closed(heaps);
             let failure = error.into();
-            Err(Box::new(AppletError { failure, metrics, heaps, heap_error, stdout, stderr }))
+            Err(Box::new(AppletError {
+                failure,
+                metrics,
+                heaps,
+                heap_error,
+                stdout,
+                stderr,
+                is_output_truncated,
+            }))
         }
     }
 }

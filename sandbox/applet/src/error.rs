@@ -34,6 +34,9 @@ pub struct AppletError {
     pub stdout: Vec<u8>,
     /// Captured standard error.
     pub stderr: Vec<u8>,
+    /// Whether the applet wrote more to one of them than was captured
+    /// ([`Output::Capture`](crate::Output::Capture)).
+    pub is_output_truncated: bool,
 }
 
 /// Why an applet has no exit status, or no longer serves.
@@ -514,5 +517,6 @@ pub(crate) fn refused(failure: Failure, kind: SandboxKind, heaps: Heaps) -> Box<
         heap_error: None,
         stdout: Vec::new(),
         stderr: Vec::new(),
+        is_output_truncated: false,
     })
 }

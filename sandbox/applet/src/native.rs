@@ -492,6 +492,7 @@ impl Sandbox for Native {
             heap_error: self.heap_error.take(),
             stdout: self.jailed.stdout(),
             stderr: self.jailed.stderr(),
+            is_output_truncated: self.jailed.output_truncated(),
             heaps: std::mem::take(&mut self.heaps),
             metrics,
         }
@@ -556,7 +557,7 @@ pub(crate) fn run(plan: &Plan, heaps: Heaps) -> Result<Outcome, Box<AppletError>
     let failure = failure.or_else(|| (!native.is_output_complete(deadline)).then(out_of_time));
     drop(call);
     let notes = Weakness::summary(native.jailed.weaker()).into_iter().collect();
-    let Ended { failure: found, heaps, heap_error, stdout, stderr, metrics } =
+    let Ended { failure: found, heaps, heap_error, stdout, stderr, is_output_truncated, metrics } =
         Box::new(native).finish(failure.as_ref());
     match (failure, found) {
         (None, Failure::Ended { end: End::Exited { status } }) => {
@@ -570,6 +571,7 @@ pub(crate) fn run(plan: &Plan, heaps: Heaps) -> Result<Outcome, Box<AppletError>
                 notes,
                 stdout,
                 stderr,
+                is_output_truncated,
             })
         }
         (failure, found) => Err(Box::new(AppletError {
@@ -579,6 +581,7 @@ pub(crate) fn run(plan: &Plan, heaps: Heaps) -> Result<Outcome, Box<AppletError>
             heap_error,
             stdout,
             stderr,
+            is_output_truncated,
         })),
     }
 }

@@ -84,4 +84,7 @@ pub struct Outcome {
     pub stdout: Vec<u8>,
     /// Captured standard error.
     pub stderr: Vec<u8>,
+    /// Whether the applet wrote more to one of them than was captured
+    /// ([`Output::Capture`](crate::Output::Capture)).
+    pub is_output_truncated: bool,
 }

@@ -66,6 +66,7 @@ pub(crate) struct Ended {
     pub(crate) heap_error: Option<RegionError>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
+    pub(crate) is_output_truncated: bool,
     pub(crate) metrics: Metrics,
 }
 

@@ -136,12 +136,27 @@ impl State {
 
 /// `counted` has what the session counted.
 fn conclude(sandbox: Box<dyn Sandbox>, failure: Option<Failure>, counted: Metrics) -> NotStarted {
-    let Ended { failure: found, mut heaps, heap_error, stdout, stderr, mut metrics } =
-        sandbox.finish(failure.as_ref());
+    let Ended {
+        failure: found,
+        mut heaps,
+        heap_error,
+        stdout,
+        stderr,
+        is_output_truncated,
+        mut metrics,
+    } = sandbox.finish(failure.as_ref());
     metrics.take_calls(&counted);
     let after = HeapAfterFailure::open(&mut heaps);
     let failure = failure.unwrap_or(found);
-    let error = AppletError { failure, metrics, heaps: after, heap_error, stdout, stderr };
+    let error = AppletError {
+        failure,
+        metrics,
+        heaps: after,
+        heap_error,
+        stdout,
+        stderr,
+        is_output_truncated,
+    };
     (Box::new(error), heaps)
 }
 

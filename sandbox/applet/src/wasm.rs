@@ -108,6 +108,7 @@ fn ended(finished: holdfast_wasm::Finished) -> Ended {
         heap_error: finished.heap_error,
         stdout: finished.stdout,
         stderr: finished.stderr,
+        is_output_truncated: finished.is_output_truncated,
         metrics,
     }
 }

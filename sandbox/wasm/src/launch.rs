@@ -39,7 +39,7 @@ pub(crate) fn place_heaps(link: &HeapLink, code: &Code) -> Result<(), WasmError>
     link.place_heaps(is_first_low)
 }
 
-/// A store for one applet, and the pipes behind its captured streams.
+/// A store for one applet, and the buffers behind its captured streams.
 pub(crate) fn new_store(
     program: &Program,
     options: &RunOptions,

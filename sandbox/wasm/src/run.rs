@@ -69,6 +69,9 @@ pub struct Finished {
     pub stdout: Vec<u8>,
     /// Captured standard error.
     pub stderr: Vec<u8>,
+    /// Whether the applet wrote more to one of them than was captured
+    /// ([`Output::Capture`](crate::Output::Capture)).
+    pub is_output_truncated: bool,
 }
 
 impl Finished {
@@ -92,6 +95,7 @@ impl Finished {
             cache_note: report.cache_note,
             stdout: captured.stdout(),
             stderr: captured.stderr(),
+            is_output_truncated: captured.is_truncated(),
         }
     }
 }

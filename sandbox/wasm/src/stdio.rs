@@ -2,17 +2,21 @@
 //!
 //! Invariant: writing to an inherited stream never blocks the thread, because a time limit must
 //! reach an applet whose reader is asleep: [`Outlet`] writes what goes through at once, and the
-//! rest waits on the asynchronous timer.
+//! rest waits on the asynchronous timer. Writing to a captured stream never fails: what is beyond
+//! its limit is taken and dropped, as the jail does it for native applets.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use holdfast_sys::outlet::Outlet;
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
-use wasmtime_wasi::p2::pipe::{MemoryInputPipe, MemoryOutputPipe};
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 use wasmtime_wasi::{WasiCtxBuilder, async_trait};
 
@@ -38,9 +42,12 @@ pub enum Output {
     Discard,
     /// To the host process's stream of the same name.
     Inherit,
-    /// Into the run's report, up to so many bytes; further writes fail.
+    /// Into the report of the run or of the applet's end: the first bytes, counted from the
+    /// applet's start to its end. What it writes beyond them is taken and dropped without an error
+    /// for the applet, and `is_output_truncated` beside the captured bytes is true then. (A native
+    /// applet is still stopped at 256 MiB of output in all.)
     Capture {
-        /// Limit in bytes.
+        /// Bytes that are kept.
         limit_bytes: usize,
     },
 }
@@ -63,7 +70,7 @@ impl Stdio {
         Stdio { stdin: Input::Inherit, stdout: Output::Inherit, stderr: Output::Inherit }
     }
 
-    /// Both outputs into the run's report, up to `limit_bytes` each.
+    /// Captures both outputs, the first `limit_bytes` of each: see [`Output::Capture`].
     pub fn capture(limit_bytes: usize) -> Self {
         let capture = Output::Capture { limit_bytes };
         Stdio { stdin: Input::Empty, stdout: capture.clone(), stderr: capture }
@@ -92,7 +99,7 @@ impl Stdio {
                 builder.stdout(HostStream::Stdout);
             }
             Output::Capture { limit_bytes } => {
-                builder.stdout(captured.stdout.insert(MemoryOutputPipe::new(limit_bytes)).clone());
+                builder.stdout(captured.stdout.insert(CaptureBuffer::new(limit_bytes)).clone());
             }
         }
         match self.stderr {
@@ -101,27 +108,133 @@ impl Stdio {
                 builder.stderr(HostStream::Stderr);
             }
             Output::Capture { limit_bytes } => {
-                builder.stderr(captured.stderr.insert(MemoryOutputPipe::new(limit_bytes)).clone());
+                builder.stderr(captured.stderr.insert(CaptureBuffer::new(limit_bytes)).clone());
             }
         }
         captured
     }
 }
 
-/// The pipes behind captured streams.
+/// The buffers behind captured streams.
 #[derive(Default)]
 pub(crate) struct Captured {
-    stdout: Option<MemoryOutputPipe>,
-    stderr: Option<MemoryOutputPipe>,
+    stdout: Option<CaptureBuffer>,
+    stderr: Option<CaptureBuffer>,
 }
 
 impl Captured {
     pub(crate) fn stdout(&self) -> Vec<u8> {
-        self.stdout.as_ref().map(|pipe| pipe.contents().to_vec()).unwrap_or_default()
+        self.stdout.as_ref().map(CaptureBuffer::bytes).unwrap_or_default()
     }
 
     pub(crate) fn stderr(&self) -> Vec<u8> {
-        self.stderr.as_ref().map(|pipe| pipe.contents().to_vec()).unwrap_or_default()
+        self.stderr.as_ref().map(CaptureBuffer::bytes).unwrap_or_default()
+    }
+
+    /// Whether the applet wrote more to a captured stream than was kept of it.
+    pub(crate) fn is_truncated(&self) -> bool {
+        [&self.stdout, &self.stderr].into_iter().flatten().any(CaptureBuffer::is_truncated)
+    }
+}
+
+/// What an applet writes to, for a captured stream; clones share what is kept. Not wasmtime's
+/// `MemoryOutputPipe`: every write to a full one fails, which ends an applet that only logs.
+#[derive(Clone)]
+struct CaptureBuffer {
+    limit_bytes: usize,
+    kept: Arc<Mutex<Kept>>,
+}
+
+/// The start of what was written to a stream.
+#[derive(Default)]
+struct Kept {
+    /// Never more than the limit.
+    bytes: Vec<u8>,
+    /// Something was dropped.
+    is_truncated: bool,
+}
+
+impl CaptureBuffer {
+    fn new(limit_bytes: usize) -> Self {
+        CaptureBuffer { limit_bytes, kept: Arc::default() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.kept().bytes.clone()
+    }
+
+    fn is_truncated(&self) -> bool {
+        self.kept().is_truncated
+    }
+
+    /// Keeps what there is room for, and drops the rest.
+    fn keep(&self, bytes: &[u8]) {
+        let mut kept = self.kept();
+        let room = self.limit_bytes.saturating_sub(kept.bytes.len());
+        let (start, rest) = bytes.split_at(room.min(bytes.len()));
+        kept.bytes.extend_from_slice(start);
+        kept.is_truncated |= !rest.is_empty();
+    }
+}
+
+impl IsTerminal for CaptureBuffer {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for CaptureBuffer {
+    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+}
+
+#[async_trait]
+impl Pollable for CaptureBuffer {
+    async fn ready(&mut self) {}
+}
+
+#[async_trait]
+impl OutputStream for CaptureBuffer {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.keep(&bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    /// There is always room: what is not kept is dropped.
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(CHUNK_BYTES)
+    }
+}
+
+impl AsyncWrite for CaptureBuffer {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.keep(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 }
 

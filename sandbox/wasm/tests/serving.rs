@@ -10,7 +10,7 @@ use common::serve::{
 };
 use common::{MIB, Scratch, error_text, options, program, program_with, status};
 use holdfast_wasm::{
-    DirGrant, Header, PAYLOAD_BYTES_MAX, Program, Received, SendError, Serving, WasmError,
+    DirGrant, Header, PAYLOAD_BYTES_MAX, Program, Received, SendError, Serving, Stdio, WasmError,
 };
 
 /// An applet serves one call after another and ends when the host tells it to.
@@ -59,6 +59,44 @@ fn a_call_streams_and_fails_as_the_applet_says() {
         let (header, payload) = message(&mut serving);
         assert_eq!((header.kind, header.call, header.status), (FAILURE, 42, -5));
         assert_eq!(payload, "größer".as_bytes());
+    }
+}
+
+/// Output beyond its limit is taken and dropped: no write fails, and the host learns of the cut.
+///
+/// Guarantee: applets/captured-output
+#[test]
+fn output_beyond_its_limit_is_dropped_and_reported() {
+    // Writes its input to the stream that the call names, and answers with it.
+    let program = server(&format!(
+        r#"(call $buffer (i32.const 4096) (local.get $bytes))
+           (call $exit_unless
+             (i32.eqz (call $fd_write (local.get $index) (i32.const 64) (i32.const 1) (i32.const 80)))
+             (i32.const 1))
+           (call $exit_unless (i32.eq (i32.load (i32.const 80)) (local.get $bytes)) (i32.const 2))
+           {ECHO}"#
+    ));
+    let input: Vec<u8> = (0..5000_u32).map(|at| (at % 251) as u8).collect();
+    for (writes, limit_bytes, is_truncated) in [(2, 10_000, false), (4, 7_000, true), (1, 0, true)]
+    {
+        let mut options = options();
+        options.stdio = Stdio::capture(limit_bytes);
+        let mut serving = start(&program, &options, None);
+        expect_hello(&mut serving);
+        for _ in 0..writes {
+            for stream in [1, 2] {
+                assert_eq!(call(&mut serving, stream, &input), input);
+            }
+        }
+        assert_eq!(serving.receive(deadline()), Received::Idle);
+        serving.send(Header { kind: END, ..Header::default() }, []).unwrap();
+        assert_eq!(serving.receive(deadline()), Received::Ended);
+        let finished = serving.finish();
+        assert_eq!(status(&finished), 0);
+        let written = input.repeat(writes);
+        assert!(finished.stdout == written[..limit_bytes], "{} bytes", finished.stdout.len());
+        assert!(finished.stderr == written[..limit_bytes], "{} bytes", finished.stderr.len());
+        assert_eq!(finished.is_output_truncated, is_truncated);
     }
 }
 

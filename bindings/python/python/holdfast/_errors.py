@@ -43,6 +43,8 @@ class AppletError(HoldfastError):
     stdout: bytes
     #: Captured standard error.
     stderr: bytes
+    #: Whether it wrote more than is kept of either; the rest was dropped.
+    output_truncated: bool
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class AppletError(HoldfastError):
         heap_recovery: str | None = None,
         stdout: bytes = b"",
         stderr: bytes = b"",
+        output_truncated: bool = False,
     ) -> None:
         super().__init__(message)
         self.metrics = metrics
@@ -60,6 +63,7 @@ class AppletError(HoldfastError):
         self.heap_recovery = heap_recovery
         self.stdout = stdout
         self.stderr = stderr
+        self.output_truncated = output_truncated
 
 
 class AppletNotFound(AppletError, FileNotFoundError):
@@ -99,6 +103,7 @@ class AppletCrashed(AppletError):
         heap_recovery: str | None = None,
         stdout: bytes = b"",
         stderr: bytes = b"",
+        output_truncated: bool = False,
         signal: int | None = None,
         signal_name: str | None = None,
         trap: str | None = None,
@@ -107,7 +112,13 @@ class AppletCrashed(AppletError):
         exit_status: int | None = None,
     ) -> None:
         super().__init__(
-            message, metrics=metrics, heap=heap, heap_recovery=heap_recovery, stdout=stdout, stderr=stderr
+            message,
+            metrics=metrics,
+            heap=heap,
+            heap_recovery=heap_recovery,
+            stdout=stdout,
+            stderr=stderr,
+            output_truncated=output_truncated,
         )
         self.signal = signal
         self.signal_name = signal_name
@@ -132,10 +143,17 @@ class AppletTimeout(AppletError, TimeoutError):
         heap_recovery: str | None = None,
         stdout: bytes = b"",
         stderr: bytes = b"",
+        output_truncated: bool = False,
         limit_seconds: float | None = None,
     ) -> None:
         super().__init__(
-            message, metrics=metrics, heap=heap, heap_recovery=heap_recovery, stdout=stdout, stderr=stderr
+            message,
+            metrics=metrics,
+            heap=heap,
+            heap_recovery=heap_recovery,
+            stdout=stdout,
+            stderr=stderr,
+            output_truncated=output_truncated,
         )
         self.limit_seconds = limit_seconds
 
@@ -165,6 +183,7 @@ class PolicyViolation(AppletError):
         heap_recovery: str | None = None,
         stdout: bytes = b"",
         stderr: bytes = b"",
+        output_truncated: bool = False,
         syscall: int = -1,
         name: str = "unknown",
         arguments: tuple[int, ...] = (),
@@ -173,7 +192,13 @@ class PolicyViolation(AppletError):
         reason: str = "",
     ) -> None:
         super().__init__(
-            message, metrics=metrics, heap=heap, heap_recovery=heap_recovery, stdout=stdout, stderr=stderr
+            message,
+            metrics=metrics,
+            heap=heap,
+            heap_recovery=heap_recovery,
+            stdout=stdout,
+            stderr=stderr,
+            output_truncated=output_truncated,
         )
         self.syscall = syscall
         self.name = name

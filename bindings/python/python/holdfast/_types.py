@@ -212,6 +212,8 @@ class Outcome:
     stdout: bytes
     #: Captured standard error.
     stderr: bytes
+    #: Whether it wrote more than is kept of either; the rest was dropped.
+    output_truncated: bool
     #: What it cost.
     metrics: Metrics
     #: What did not stop it but made it slower, or the sandbox weaker, in words.
@@ -228,3 +230,5 @@ class Closed:
     stdout: bytes
     #: Captured standard error.
     stderr: bytes
+    #: Whether it wrote more than is kept of either; the rest was dropped.
+    output_truncated: bool

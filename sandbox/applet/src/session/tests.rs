@@ -116,6 +116,7 @@ impl Sandbox for Stalling {
             heap_error: None,
             stdout: Vec::new(),
             stderr: Vec::new(),
+            is_output_truncated: false,
             metrics: self.metrics(),
         }
     }
