@@ -55,6 +55,9 @@ pub enum JailError {
         /// The number.
         number: i32,
     },
+    /// Standard input is a directory, from which paths would lead to others.
+    #[error("standard input is a directory; give a file, a pipe or nothing")]
+    Input,
     /// A path, an argument or a variable cannot be passed on.
     #[error("{what} {value:?} cannot be passed to a program; {advice}")]
     Text {

@@ -44,6 +44,8 @@ pub(crate) struct Inmate {
     inherited_peak_bytes: u64,
     /// Bytes of each stream that are kept.
     pub(crate) kept_bytes: usize,
+    /// Nobody wants what it writes: it is neither counted nor kept.
+    pub(crate) discards_output: bool,
     pub(crate) on_end: Vec<Arc<dyn Fn() + Send + Sync>>,
     pub(crate) crossings: Mark,
     book: Mutex<Book>,
@@ -79,6 +81,7 @@ pub(crate) struct Particulars {
     pub(crate) limits: JailLimits,
     pub(crate) started: Instant,
     pub(crate) kept_bytes: usize,
+    pub(crate) discards_output: bool,
     pub(crate) on_end: Vec<Arc<dyn Fn() + Send + Sync>>,
     pub(crate) groups: Option<Groups>,
     pub(crate) crossings: Mark,
@@ -94,6 +97,7 @@ impl Inmate {
             limits,
             started,
             kept_bytes,
+            discards_output,
             on_end,
             groups,
             crossings,
@@ -122,6 +126,7 @@ impl Inmate {
             started,
             inherited_peak_bytes: child::inherited_peak_bytes(),
             kept_bytes,
+            discards_output,
             on_end,
             crossings,
             book: Mutex::new(book),

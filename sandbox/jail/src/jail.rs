@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod choice;
 mod prepare;
 pub(crate) mod setup;

@@ -45,9 +45,15 @@ pub enum Group {
     Directories,
     /// Questions about paths. Added when the program has a root of its own.
     OwnRoot,
-    /// Modes, times and lengths of files in granted directories. Added when a directory is granted
-    /// to a program that has a root of its own.
+    /// Times and lengths of files in granted directories. Added when a directory is granted to a
+    /// program that has a root of its own, without processes in it.
     Attributes,
+    /// Modes of files in granted directories. Added with the group before, where no directory has
+    /// special bits to lose.
+    Modes,
+    /// Memory that children would share. Added where no region is lent, whose limit of memory does
+    /// not count it.
+    SharedMemory,
     /// Descriptors that the program made itself.
     Descriptors,
     /// What is answered by an error rather than by the program's end.
@@ -56,13 +62,15 @@ pub enum Group {
 
 impl Group {
     /// All of them, in the order in which their rules are tried.
-    pub const ALL: [Group; 9] = [
+    pub const ALL: [Group; 11] = [
         Group::Base,
         Group::Output,
         Group::Threads,
         Group::Directories,
         Group::OwnRoot,
         Group::Attributes,
+        Group::Modes,
+        Group::SharedMemory,
         Group::Descriptors,
         Group::Loader,
         Group::Refusals,
@@ -79,6 +87,8 @@ impl Group {
             Group::Directories => directories::RULES,
             Group::OwnRoot => own_root::RULES,
             Group::Attributes => attributes::RULES,
+            Group::Modes => attributes::MODES,
+            Group::SharedMemory => base::SHARED,
             Group::Descriptors => descriptors::RULES,
             Group::Refusals => refusals::RULES,
         }
@@ -100,9 +110,14 @@ impl Default for Policy {
     /// Every group but those that are added where they are needed.
     fn default() -> Policy {
         let all = Group::ALL.into_iter().fold(0, |groups, group| groups | group.bit());
-        [Group::Directories, Group::OwnRoot, Group::Attributes]
-            .into_iter()
-            .fold(Policy { groups: all, open: false }, Policy::without)
+        let added = [
+            Group::Directories,
+            Group::OwnRoot,
+            Group::Attributes,
+            Group::Modes,
+            Group::SharedMemory,
+        ];
+        added.into_iter().fold(Policy { groups: all, open: false }, Policy::without)
     }
 }
 

@@ -386,6 +386,9 @@ fn drain(charge: &mut Charge, index: usize, buffer: &mut [u8]) -> bool {
         }
         Err(_) => return true,
     };
+    if charge.inmate.discards_output {
+        return false;
+    }
     {
         let mut book = charge.inmate.book();
         let Some(kept) = book.output.get_mut(index) else { return true };

@@ -16,6 +16,7 @@ use holdfast_crossings::Mark;
 use holdfast_sys::seccomp;
 use holdfast_sys::spawn::{Child, Progress};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::FileType;
 use rustix::process::{DumpableBehavior, PidfdGetfdFlags};
 
 use crate::end::{End, KillReason};
@@ -24,7 +25,7 @@ use crate::groups::Groups;
 use crate::inmate::{Inmate, Particulars};
 use crate::jail::choice::{Chosen, choose};
 use crate::jail::prepare::prepare;
-use crate::jail::{Jail, JailStdio};
+use crate::jail::{Jail, JailStdio, attributes};
 use crate::layers::{Layer, Weakness};
 use crate::machine::{Machine, map_ids};
 use crate::policy::{Given, Group};
@@ -46,6 +47,14 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     if let Some(number) = jail.wrong_descriptor {
         return Err(JailError::Descriptor { number });
     }
+    // A path that begins there would lead out of its root.
+    let is_directory = |input: &OwnedFd| {
+        let found = rustix::fs::fstat(input);
+        found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory)
+    };
+    if jail.stdin.as_ref().is_some_and(is_directory) {
+        return Err(JailError::Input);
+    }
     let machine = Machine::get();
     let supervisor = Supervisor::get()
         .map_err(|source| JailError::Host { what: "start the supervisor", source })?;
@@ -61,15 +70,15 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
         policy = policy.with(Group::Directories);
     }
     if chosen.layers.has(Layer::Mounts) {
-        policy = policy.with(Group::OwnRoot);
-        if !jail.paths.is_empty() {
-            policy = policy.with(Group::Attributes);
-            // Of its output it may make copies, and change the mode of a copy: of no device of the
-            // host's.
-            if jail.stdio == JailStdio::Null {
-                jail.stdio = JailStdio::Capture { limit_bytes: 0 };
-            }
-        }
+        policy = attributes::allow(policy.with(Group::OwnRoot), &jail.paths);
+    }
+    if jail.region_count == 0 {
+        policy = policy.with(Group::SharedMemory);
+    }
+    let discards_output = jail.stdio == JailStdio::Null;
+    // Of its output it may make copies, and change the mode of a copy: of no device of the host's.
+    if discards_output && policy.has(Group::Attributes) {
+        jail.stdio = JailStdio::Capture { limit_bytes: 0 };
     }
     // No process gets a better place than its parent has: that is refused.
     jail.limits.nice = jail.limits.nice.clamp(0, 19).max(supervisor.nice());
@@ -122,6 +131,7 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
         limits: jail.limits,
         started,
         kept_bytes,
+        discards_output,
         on_end: jail.on_end,
         groups,
         crossings: jail.crossings,

@@ -36,7 +36,7 @@ const TO_THE_LAST_REGION: Condition = Condition {
     operand: Operand::LastRegionDescriptor,
 };
 const PRIVATE_MEMORY: Condition = bits(3, MAP_TYPES, (MAP_PRIVATE | MAP_ANONYMOUS) as u64);
-const SHARED_MEMORY: Condition = bits(3, MAP_TYPES, (MAP_SHARED | MAP_ANONYMOUS) as u64);
+pub(super) const SHARED_MEMORY: Condition = bits(3, MAP_TYPES, (MAP_SHARED | MAP_ANONYMOUS) as u64);
 const PAST_THE_REGIONS_HEADER: Condition = Condition {
     argument: 5,
     width: Width::Double,
@@ -54,6 +54,13 @@ const ARCH_GET_FS: u64 = 0x1003;
 const MADV_GUARD_INSTALL: u64 = 102;
 const MADV_GUARD_REMOVE: u64 = 103;
 
+pub(super) const SHARED: &[Rule] = &[rule(
+    libc::SYS_mmap,
+    &[NOT_EXECUTABLE, SHARED_MEMORY],
+    Allow,
+    "fresh memory, shared with children that there are none of; Python maps so",
+)];
+
 pub(super) const RULES: &[Rule] = &[
     // Memory.
     plain(libc::SYS_brk, Allow, "the heap of malloc; counted against the address space"),
@@ -64,12 +71,6 @@ pub(super) const RULES: &[Rule] = &[
         "only its own memory; a shared mapping cannot move to a lower offset of its file",
     ),
     rule(libc::SYS_mmap, &[NOT_EXECUTABLE, PRIVATE_MEMORY], Allow, "fresh memory"),
-    rule(
-        libc::SYS_mmap,
-        &[NOT_EXECUTABLE, SHARED_MEMORY],
-        Allow,
-        "fresh memory, shared with children that there are none of; Python maps so",
-    ),
     rule(
         libc::SYS_mmap,
         &[NOT_EXECUTABLE, SHARED_FILE, is(4, CHANNEL)],

@@ -11,8 +11,8 @@
 #![forbid(unsafe_code)]
 
 use libc::{
-    EINVAL, EPERM, F_GETLK, F_OFD_GETLK, F_OFD_SETLKW, F_SETLKW, MS_ASYNC, MS_INVALIDATE, MS_SYNC,
-    RENAME_EXCHANGE, RENAME_NOREPLACE,
+    EINVAL, EPERM, F_GETLK, F_OFD_GETLK, F_OFD_SETLKW, F_SETLKW, FALLOC_FL_KEEP_SIZE,
+    FALLOC_FL_PUNCH_HOLE, MS_ASYNC, MS_INVALIDATE, MS_SYNC, RENAME_EXCHANGE, RENAME_NOREPLACE,
 };
 
 use super::modes::{is_ordinary, makes_no_file};
@@ -52,11 +52,18 @@ pub(super) const RULES: &[Rule] = &[
     rule(libc::SYS_pwritev, OWN, Allow, OPENED),
     rule(libc::SYS_pwritev2, OWN, Allow, OPENED),
     rule(libc::SYS_ftruncate, OWN, Allow, OPENED),
+    // With other modes the limit of a file's size is not looked at.
     rule(
         libc::SYS_fallocate,
-        OWN,
+        &[own_descriptor(0), is(1, 0)],
         Allow,
         "room in a file that it opened, within what it may write",
+    ),
+    rule(
+        libc::SYS_fallocate,
+        &[own_descriptor(0), is(1, (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) as u64)],
+        Allow,
+        "gives room of a file that it opened back",
     ),
     rule(libc::SYS_fsync, OWN, Allow, OPENED),
     rule(libc::SYS_fdatasync, OWN, Allow, OPENED),

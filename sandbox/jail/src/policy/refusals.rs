@@ -8,10 +8,11 @@
 #![forbid(unsafe_code)]
 
 use libc::{
-    EACCES, EAGAIN, ECHILD, EINVAL, EMFILE, ENOENT, ENOLCK, ENOSYS, ENOTSOCK, ENOTSUP, ENOTTY,
-    EPERM, ESPIPE, TIOCLINUX, TIOCSTI,
+    EACCES, EAGAIN, ECHILD, EINVAL, EMFILE, ENOENT, ENOLCK, ENOMEM, ENOSYS, ENOTSOCK, ENOTSUP,
+    ENOTTY, EPERM, ESPIPE, TIOCLINUX, TIOCSTI,
 };
 
+use super::base::SHARED_MEMORY;
 use super::rule::Action::{Ask, Errno};
 use super::rule::{
     NOT_EXECUTABLE, Question, Rule, SHARED_FILE, at_least, at_most, is, own_descriptor, plain, rule,
@@ -228,6 +229,12 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_request_key, Errno(ENOSYS), SYSTEM_V),
     plain(libc::SYS_keyctl, Errno(ENOSYS), SYSTEM_V),
     // Memory.
+    rule(
+        libc::SYS_mmap,
+        &[NOT_EXECUTABLE, SHARED_MEMORY],
+        Errno(ENOMEM),
+        "with a heap, the limit of memory would not count it",
+    ),
     plain(libc::SYS_userfaultfd, Errno(EPERM), "faults are the kernel's to serve"),
     plain(libc::SYS_remap_file_pages, Errno(ENOSYS), NOT_KNOWN),
     plain(libc::SYS_mseal, Errno(ENOSYS), NOT_KNOWN),

@@ -290,6 +290,28 @@ fn ordinary_modes_pass_where_directories_are_granted() {
     assert!(!renames(libc::RENAME_WHITEOUT));
 }
 
+/// The kernel looks at the limit of a file's size in few of the modes of `fallocate`.
+///
+/// Guarantee: sandbox/memory-limits
+#[test]
+fn room_is_allocated_within_the_limit_of_a_file_only() {
+    let policy = Policy::default().with(Group::Directories);
+    let allocates = |mode: i32| {
+        let args = [6, mode as u64, 0, 4096, 0, 0];
+        let rule = policy.rule(&GIVEN, Step::Final, libc::SYS_fallocate, &args);
+        rule.map(|rule| rule.action)
+    };
+    let gives_back = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    for mode in 0..128 {
+        let expected = match mode {
+            0 => Action::Allow,
+            mode if mode == gives_back => Action::Allow,
+            _ => Action::Errno(libc::ENOTSUP),
+        };
+        assert_eq!(allocates(mode), Some(expected), "{mode:#x}");
+    }
+}
+
 /// A call that is let through in some policy, and sounds as if it made or changed files, is in the
 /// table or known not to.
 ///

@@ -34,6 +34,7 @@ fn charge(seconds: &str, limits: JailLimits) -> Charge {
         limits,
         started: Instant::now(),
         kept_bytes: 0,
+        discards_output: false,
         on_end: Vec::new(),
         groups: None,
         crossings: holdfast_crossings::Mark::default(),

@@ -226,6 +226,16 @@ fn private_changed_pages_are_found_and_read() {
     }
 }
 
+/// Paths that begin in a directory of the host's would lead out of the program's root.
+///
+/// Guarantee: sandbox/granted-directories
+#[test]
+fn standard_input_is_no_directory() {
+    let directory = std::fs::File::open("/usr").unwrap();
+    let refused = jail(&["prints", ""]).stdin(directory.into()).spawn();
+    assert!(matches!(refused, Err(JailError::Input)), "{refused:?}");
+}
+
 /// The descriptors of a program have the requested numbers, and it has no others.
 ///
 /// Guarantee: sandbox/descriptors

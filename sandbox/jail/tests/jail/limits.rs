@@ -229,6 +229,23 @@ fn output_flood_ends_at_its_limit() {
     }
 }
 
+/// What nobody wants to have is not counted, also where it goes through a pipe, as with a directory.
+///
+/// Guarantee: sandbox/memory-limits
+#[test]
+fn output_that_is_discarded_has_no_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let (host, guest) = (directory.path().to_owned(), directory.path().to_owned());
+    let jailed = jail(&["prints", &"x".repeat(5000)])
+        .path(PathGrant { host, guest, access: PathAccess::ReadWrite })
+        .stdio(JailStdio::Null)
+        .limits(limits(|limits| limits.output_bytes = 1000))
+        .spawn()
+        .unwrap();
+    assert_eq!(finish(&jailed), End::Exited { status: 0 });
+    assert_eq!((jailed.stdout(), jailed.output_truncated()), (Vec::new(), false));
+}
+
 /// A flood of questions to the supervisor ends at its limit; other programs are answered meanwhile.
 ///
 /// Guarantee: sandbox/limits-are-named

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use holdfast_jail::policy::Group;
@@ -135,6 +135,24 @@ fn modes_are_changed_within_0777_in_a_root_of_its_own() {
     }
 }
 
+/// A change of its mode would take the bit away that keeps the users of a directory apart.
+///
+/// Guarantee: sandbox/granted-files
+#[test]
+fn modes_stay_where_a_directory_has_a_special_bit() {
+    for bits in [0o1777, 0o2775] {
+        let directory = directory();
+        std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(bits)).unwrap();
+        let found = outcomes("chmod", directory.path(), Policy::default());
+        assert!(found.iter().all(|(error, _)| *error == libc::EPERM), "{bits:o}");
+        // Times may be set there.
+        let words = ["set times", directory.path().to_str().unwrap()];
+        assert_eq!(end(granted(directory.path(), &words)), End::Exited { status: 1 }, "{bits:o}");
+        let mode = directory.path().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, bits);
+    }
+}
+
 /// What a program may change of its files is not to be had of the host's: not of `/dev/null`, by
 /// its path or by a descriptor, nor of what was granted for reading.
 ///
@@ -158,6 +176,11 @@ fn times_of_others_files_cannot_be_set() {
         assert_eq!(times(&other), before);
         assert_ne!(times(null), times(&plain), "{stdio:?}");
     }
+    // A process file system leads to the host's mounts, so with one nothing is set at all.
+    let (host, guest) = (PathBuf::from("/proc"), PathBuf::from("/proc"));
+    let jail = granted(own.path(), &["set times", plain.to_str().unwrap()]);
+    let processes = PathGrant { host, guest, access: PathAccess::ReadOnly };
+    assert_eq!(end(jail.path(processes)), End::Exited { status: 0 });
 }
 
 /// Guarantee: sandbox/special-files
@@ -191,7 +214,7 @@ fn a_rename_leaves_no_device_node() {
 #[test]
 fn the_table_of_modes_holds_for_a_real_program() {
     let directory = directory();
-    let policy = Policy::default().with(Group::Directories);
+    let policy = Policy::default().with(Group::Directories).with(Group::SharedMemory);
     let layers = Layers::none().with(Layer::Landlock);
     for row in MODE_CALLS {
         let mut args = [0_u64; 6];
