@@ -117,7 +117,7 @@ pub struct RunArgs {
     pub timeout: Option<Duration>,
 
     /// Write to this file, as JSON, what ended the run: the applet itself, a limit, a crash, a
-    /// forbidden call, or the host
+    /// forbidden call, or the host; not in a directory that --dir lets the applet write to
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }
@@ -148,11 +148,11 @@ pub struct CallArgs {
     pub text: Option<String>,
 
     /// The input, from a file; - is standard input
-    #[arg(long = "input", value_name = "FILE")]
+    #[arg(long = "input", value_name = "FILE", requires = "function")]
     pub from: Option<PathBuf>,
 
     /// Stop the applet when the call, or compiling it before, takes longer than this (500ms, 10s,
-    /// 2min)
+    /// 2min); more than 30s also lets it take so long to start
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub timeout: Option<Duration>,
 }
@@ -396,6 +396,14 @@ mod tests {
             let error = parse(arguments).unwrap_err().to_string();
             assert!(error.contains(hint), "{arguments:?}: {error}");
         }
+        // What is given for no function would go nowhere.
+        let call = |more: &[&str]| {
+            let words = ["holdfast", "call", "md5", "--input", "-"].iter().chain(more).copied();
+            Cli::try_parse_from(words)
+        };
+        let error = call(&[]).unwrap_err().to_string();
+        assert!(error.contains("FUNCTION"), "{error}");
+        assert!(call(&["digest"]).is_ok());
         let taken: [&[&str]; 5] = [
             &["rm", "--snapshot", "monday", "--key", "mine", "words"],
             &["rm", "--damaged", "words"],

@@ -6,8 +6,9 @@
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::path::Path;
+use std::time::Duration;
 
-use holdfast_applet::{Applet, Call, CallError, CloseError, Stdio};
+use holdfast_applet::{Applet, Call, CallError, CloseError, Limits, Stdio};
 use holdfast_sys::counted::counted;
 use holdfast_sys::terminal::ShownLines;
 
@@ -16,6 +17,7 @@ use crate::granted::prepare;
 use crate::run::{explain, show_metrics};
 use holdfast_command::exit::{FOUND, Failure, host, usage};
 use holdfast_command::output::{print, say};
+use holdfast_command::size::show_size;
 
 /// Captured output of an applet that is called, which has no streams of its own.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
@@ -27,12 +29,11 @@ pub fn run(args: CallArgs) -> Result<u8, Failure> {
     let input = input(&args)?;
     let metrics = args.applet.metrics;
     let (command, mut limits, heaps) = prepare(args.applet, Vec::new())?;
-    limits.call_timeout = args.timeout;
-    limits.compile_timeout = args.timeout;
+    limit_times(&mut limits, args.timeout);
     let applet = match command.limits(limits).stdio(Stdio::capture(OUTPUT_BYTES_MAX)).spawn() {
         Ok(applet) => applet,
         Err(error) => {
-            show_output(&error.stdout, &error.stderr);
+            show_output(&error.stdout, &error.stderr, error.is_output_truncated);
             return Err(explain(&error, heaps));
         }
     };
@@ -50,12 +51,20 @@ pub fn run(args: CallArgs) -> Result<u8, Failure> {
     let cost = applet.metrics();
     let closed = applet.close();
     if let Ok(said) = &closed {
-        show_output(&said.stdout, &said.stderr);
+        show_output(&said.stdout, &said.stderr, said.is_output_truncated);
     }
     if metrics {
         show_metrics(&cost);
     }
     with_close(done, closed.map(drop))
+}
+
+/// Limits the call and what goes before it. An applet that is given longer than the default for a
+/// call may also take so long until it serves: no other option raises that limit.
+fn limit_times(limits: &mut Limits, timeout: Option<Duration>) {
+    limits.call_timeout = timeout;
+    limits.compile_timeout = timeout;
+    limits.start_timeout = limits.start_timeout.max(timeout.unwrap_or_default());
 }
 
 /// The end of the command, whose result is printed already: the failure of the call, if it failed,
@@ -71,13 +80,19 @@ fn with_close(done: Result<u8, Failure>, closed: Result<(), CloseError>) -> Resu
 
 /// What the applet wrote belongs to the person, not to the result. A terminal gets it without what
 /// would steer it.
-fn show_output(stdout: &[u8], stderr: &[u8]) {
+fn show_output(stdout: &[u8], stderr: &[u8], is_truncated: bool) {
     let said = [stdout, stderr].concat();
     let mut out = std::io::stderr();
     if out.is_terminal() {
         let _ = write!(out, "{}", ShownLines(&String::from_utf8_lossy(&said)));
     } else {
         let _ = out.write_all(&said);
+    }
+    if is_truncated {
+        say(format_args!(
+            "the applet wrote more than the {} that are kept of each of its outputs; the rest was dropped",
+            show_size(OUTPUT_BYTES_MAX as u64)
+        ));
     }
 }
 
@@ -147,6 +162,24 @@ mod tests {
     use holdfast_region::RegionError;
 
     use super::*;
+
+    /// The option that an error about a slow start names raises that limit, and never lowers it.
+    ///
+    /// Guarantee: heap/messages
+    #[test]
+    fn timeout_raises_the_limit_of_the_start() {
+        let default = Limits::default().start_timeout;
+        for (timeout, start) in [
+            (None, default),
+            (Some(Duration::from_secs(1)), default),
+            (Some(default * 4), default * 4),
+        ] {
+            let mut limits = Limits::default();
+            limit_times(&mut limits, timeout);
+            let found = (limits.call_timeout, limits.compile_timeout, limits.start_timeout);
+            assert_eq!(found, (timeout, timeout, start));
+        }
+    }
 
     /// The call's error comes first and gives the exit code; an error of the close is always printed.
     #[test]

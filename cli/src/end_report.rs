@@ -4,19 +4,27 @@
 //! error whatever Holdfast would. So the report goes where the applet cannot write, and names what
 //! ended the run.
 //!
-//! The file is made before the applet starts: a report that cannot be written is known before there
-//! is something to report.
+//! Invariants:
+//! - The file is made before the applet starts: a report that cannot be written is known before
+//!   there is something to report.
+//! - No directory through which the report is reached is one that the applet may write to: there it
+//!   could put a report of its own in its place.
 
 use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::{Component, Path, PathBuf};
 
-use holdfast_applet::{AppletError, End, Failure as AppletFailure, FailureKind, Metrics};
+use holdfast_applet::{
+    AppletError, DirGrant, End, Failure as AppletFailure, FailureKind, Metrics, PathAccess,
+};
 use holdfast_sys::file::shown_options;
 use serde::Serialize;
 
-use holdfast_command::exit::{Failure, host};
-use holdfast_command::output::json_text;
+use holdfast_command::exit::{Failure, host, usage};
+use holdfast_command::output::{json_text, shown};
+
+/// Symbolic links that the kernel follows in one path.
+const LINKS_MAX: u32 = 40;
 
 /// What ended a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -80,9 +88,10 @@ impl Cost {
 pub struct EndReport(Option<(PathBuf, File)>);
 
 impl EndReport {
-    /// Makes the file, in place of one that is there.
-    pub fn create(path: Option<&Path>) -> Result<EndReport, Failure> {
+    /// Makes the file, in place of one that is there. `granted` are the directories of the applet.
+    pub fn create(path: Option<&Path>, granted: &[DirGrant]) -> Result<EndReport, Failure> {
         let Some(path) = path else { return Ok(EndReport(None)) };
+        refuse_within(path, granted)?;
         let file = shown_options().write(true).create(true).truncate(true).open(path);
         match file {
             Ok(file) => Ok(EndReport(Some((path.to_owned(), file)))),
@@ -164,5 +173,121 @@ impl EndReport {
                 path.display()
             ))
         })
+    }
+}
+
+/// Refuses a report that the applet could replace or write to. Nothing is made or changed.
+fn refuse_within(path: &Path, granted: &[DirGrant]) -> Result<(), Failure> {
+    let writable = |grant: &&DirGrant| grant.access == PathAccess::ReadWrite;
+    for grant in granted.iter().filter(writable) {
+        // A directory that is not there is refused with the other arguments.
+        let Ok(directory) = grant.host.canonicalize() else { continue };
+        let passed = directories_to(path).map_err(|error| {
+            host(format!("cannot find where the report {} would be: {error}", path.display()))
+        })?;
+        if passed.iter().any(|passed| passed.starts_with(&directory)) {
+            return Err(usage(format!(
+                "the applet could replace the report {}: it is in the directory {}, or reached through it, and --dir lets the \
+                 applet write there; choose a place outside of it after --report, or grant reading only (`:ro`)",
+                shown(path),
+                shown(&directory)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The directories, without symbolic links, in which the kernel looks for the parts of a path: in
+/// each of them another file or link could be put in the place of the next part.
+fn directories_to(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut at = if path.is_absolute() {
+        PathBuf::from("/")
+    } else {
+        std::env::current_dir()?.canonicalize()?
+    };
+    let mut passed = Vec::new();
+    walk(path, &mut at, &mut passed, &mut 0);
+    Ok(passed)
+}
+
+/// Goes on from the directory `at`, along what need not exist.
+fn walk(path: &Path, at: &mut PathBuf, passed: &mut Vec<PathBuf>, links: &mut u32) {
+    for part in path.components() {
+        match part {
+            Component::RootDir => *at = PathBuf::from("/"),
+            Component::ParentDir => _ = at.pop(),
+            Component::Normal(name) => {
+                passed.push(at.clone());
+                let named = at.join(name);
+                match named.read_link() {
+                    Ok(target) if *links < LINKS_MAX => {
+                        *links += 1;
+                        walk(&target, at, passed, links);
+                    }
+                    _ => *at = named,
+                }
+            }
+            Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use holdfast_command::exit::USAGE;
+
+    use super::*;
+
+    /// A report that the applet could replace is refused before the file is touched, however it is
+    /// reached.
+    ///
+    /// Guarantee: sandbox/own-status
+    #[test]
+    fn report_in_a_writable_directory_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |name: &str| scratch.path().join(name);
+        for directory in ["in", "in/deep", "out", "in-front"] {
+            std::fs::create_dir(at(directory)).unwrap();
+        }
+        std::fs::write(at("in/old"), "as it was").unwrap();
+        // A link into it, one out of it, and ones that lead nowhere yet.
+        symlink(at("in/old"), at("out/to-old")).unwrap();
+        symlink("../in/new", at("out/to-new")).unwrap();
+        symlink(at("out"), at("in/out")).unwrap();
+        symlink(at("in"), at("alias")).unwrap();
+        symlink("loop", at("out/loop")).unwrap();
+        let grant = |directory: &str, access: &str| {
+            format!("{}::/d{access}", at(directory).display()).parse::<DirGrant>().unwrap()
+        };
+        let refused = [
+            "in/new",
+            "in/old",
+            "in/deep/new",
+            "out/../in/new",
+            "alias/new",
+            "out/to-old",
+            "out/to-new",
+            "in/out/new",
+        ];
+        for granted in ["in", "alias"] {
+            for path in refused {
+                let created = EndReport::create(Some(&at(path)), &[grant(granted, "")]);
+                let Err(failure) = created else { panic!("{path}") };
+                assert_eq!(failure.code, USAGE, "{path}: {}", failure.message);
+                assert!(failure.message.contains("--report"), "{path}: {}", failure.message);
+            }
+        }
+        assert!(!at("in/new").exists() && !at("out/new").exists());
+        assert_eq!(std::fs::read_to_string(at("in/old")).unwrap(), "as it was");
+        for path in ["out/end.json", "in/../end.json", "in-front/end.json"] {
+            let granted = [grant("in", ""), grant("out", ":ro"), grant("none", "")];
+            assert!(EndReport::create(Some(&at(path)), &granted).is_ok(), "{path}");
+            assert!(at(path).exists(), "{path}");
+        }
+        assert!(EndReport::create(Some(&at("in/new")), &[grant("in", ":ro")]).is_ok());
+        let looping = EndReport::create(Some(&at("out/loop")), &[grant("in", "")]);
+        assert!(looping.is_err_and(|failure| failure.code != USAGE));
     }
 }

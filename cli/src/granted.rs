@@ -114,9 +114,7 @@ fn check_arguments(args: &AppletArgs) -> Result<(), Failure> {
              --atomic, or --compartments",
         ));
     }
-    let for_writing = [("--reserve", args.reserve.is_some()), ("--atomic", args.atomic)];
-    let ignored = for_writing.into_iter().find(|(_, is_given)| *is_given);
-    if let Some((option, _)) = ignored
+    if let Some(option) = option_for_writing(args)
         && args.heaps.iter().all(|heap| heap.is_read_only)
     {
         return Err(usage(format!(
@@ -125,6 +123,29 @@ fn check_arguments(args: &AppletArgs) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+/// An option that has an effect only on heaps that the applet may write to.
+fn option_for_writing(args: &AppletArgs) -> Option<&'static str> {
+    let options = [("--reserve", args.reserve.is_some()), ("--atomic", args.atomic)];
+    options.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+}
+
+/// Refuses such an option where no heap that was opened may be written to. [`check_arguments`] looks
+/// at `:ro`; what a key may do shows only when it opens the heap.
+fn check_writable(args: &AppletArgs, opened: &[(RegionName, Region)]) -> Result<(), Failure> {
+    let Some(option) = option_for_writing(args) else { return Ok(()) };
+    let by_key = args.heaps.iter().find(|heap| !heap.is_read_only);
+    match by_key {
+        Some(heap) if opened.iter().all(|(_, region)| region.is_read_only()) => {
+            let name = &heap.heap;
+            Err(usage(format!(
+                "{option} is about heaps that the applet may write to, and its key may only read {name}; leave out {option}, \
+                 or have the owner grant writing (`holdfast heap grant {name} --to KEY --rw`)"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Opens the heaps. Where one cannot be opened, those before it are closed again, in order, and
@@ -166,6 +187,7 @@ fn open_heaps(
         opened.push((alias, region));
         ready.map_err(host)?;
     }
+    check_writable(args, opened)?;
     for number in 1..=args.compartments.unwrap_or_default() {
         let Some(parent) = granted.first() else { break };
         let (part, region) = parent.thread_compartment(number, args, is_native)?;
@@ -546,6 +568,7 @@ mod tests {
     use clap::Parser;
     use holdfast_command::exit::HOST_FAILED;
     use holdfast_native_heap::open_heap;
+    use holdfast_region::{Grant, KeyFingerprint, Rights};
     use tempfile::TempDir;
 
     use super::*;
@@ -621,6 +644,40 @@ mod tests {
         assert!(is_new(&names, &made));
         let first = names.open(&first, &key).unwrap();
         assert_eq!((first.opened(), first.backed_bytes()), (Opened::Warm, 8 << 20));
+    }
+
+    /// What a key that may only read makes of an option is refused as with `:ro`, unless there is
+    /// another heap that the option is about.
+    #[test]
+    fn options_for_writing_need_a_key_that_may_write() {
+        let scratch = tempfile::tempdir().unwrap();
+        let names = name_space(&scratch);
+        let [owner, reader] = [1, 2].map(|byte| OwnerKey::from_bytes([byte; 32]));
+        let [shared, own] = ["shared", "own"].map(|name| RegionName::parse(name).unwrap());
+        names.create(&shared, &owner, 16 << 20).unwrap().close().unwrap();
+        let fingerprint = KeyFingerprint::from_bytes(reader.fingerprint());
+        names.grant(&shared, &owner, Grant::new(fingerprint, None, Rights::Read)).unwrap();
+        let both = ["--heap", "shared", "--heap", "own"];
+        for option in [&["--atomic"][..], &["--reserve", "8MiB"]] {
+            let args = arguments(&[&["--heap", "shared"][..], option].concat());
+            let keys = vec![reader.clone()];
+            let Err(failure) = grant_heaps(Grants::none(), &names, &args, false, keys) else {
+                panic!("{option:?}")
+            };
+            assert_eq!(failure.code, USAGE, "{option:?}: {}", failure.message);
+            let leave_out = format!("leave out {}", option[0]);
+            for words in [leave_out.as_str(), "heap grant shared --to KEY --rw"] {
+                assert!(failure.message.contains(words), "{option:?}: {}", failure.message);
+            }
+            // The reader let it go.
+            names.open(&shared, &owner).unwrap().close().unwrap();
+            let args = arguments(&[&both[..], option].concat());
+            let keys = vec![reader.clone(); 2];
+            assert!(grant_heaps(Grants::none(), &names, &args, false, keys).is_ok(), "{option:?}");
+            names.remove(&own, &reader).unwrap();
+        }
+        let args = arguments(&["--heap", "shared"]);
+        assert!(grant_heaps(Grants::none(), &names, &args, false, vec![reader]).is_ok());
     }
 
     /// If closing a heap fails, the error names it beside the reason of the refusal, and the

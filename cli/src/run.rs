@@ -23,7 +23,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let metrics = args.applet.metrics;
     let has_files = !args.applet.dirs.is_empty();
     let (path, heap_args) = (args.applet.applet.clone(), args.applet.heaps.clone());
-    let report = EndReport::create(args.report.as_deref())?;
+    let report = EndReport::create(args.report.as_deref(), &args.applet.dirs)?;
     let (command, mut limits, heaps) = match prepare(args.applet, args.args) {
         Ok(prepared) => prepared,
         Err(failure) => {

@@ -133,6 +133,34 @@ fn mistyped_key_gives_near_names_and_creates_none() {
     );
 }
 
+/// A command that makes a heap makes no key where the heap cannot be made.
+///
+/// Guarantee: heap/keys
+#[test]
+fn refused_copy_or_import_makes_no_key() {
+    let scratch = with_two_entries();
+    let stream = scratch.files().join("book.holdfast");
+    let (stream, image) = (stream.to_str().unwrap(), scratch.image("book"));
+    let image = image.to_str().unwrap();
+    succeed(&mut heap(&scratch, &["export", "book", stream]));
+    let refused: [(&[&str], i32); 5] = [
+        (&["cp", "bok", "new"], 3),
+        (&["cp", "book", "book"], 2),
+        (&["import", "no-such-file", "new"], 3),
+        (&["import", stream, "book"], 2),
+        (&["salvage", image, "--to", "book"], 2),
+    ];
+    let key_file = scratch.home().join("keys/raeder.key");
+    for (command, status) in refused {
+        let told = tell(heap(&scratch, command).args(["--key", "raeder"]));
+        assert_eq!(told.status, status, "{command:?}: {}", told.err);
+        assert!(!told.err.contains("it is made now"), "{command:?}: {}", told.err);
+        assert!(!key_file.exists(), "{command:?}");
+    }
+    succeed(heap(&scratch, &["import", stream, "new"]).args(["--key", "raeder"]));
+    assert!(key_file.exists());
+}
+
 /// A heap whose key is lost can be copied to a heap of another key.
 #[test]
 fn heap_with_a_lost_key_is_copied_to_another() {
@@ -213,6 +241,30 @@ fn worker_compartments_go_with_their_heap() {
     succeed(&mut heap(&scratch, &["rm", "jobs+w1"]));
     succeed(&mut heap(&scratch, &["rm", "--compartments", "jobs"]));
     assert_eq!(succeed(&mut heap(&scratch, &["ls"])).lines().count(), 1);
+}
+
+/// The repair that a check proposes for a compartment is a command that mends it.
+///
+/// Guarantee: heap/repair
+#[test]
+fn damaged_compartment_is_repaired() {
+    let scratch = scratch();
+    let options = ["--heap", "jobs", "--compartment", "w1"];
+    succeed(&mut guestbook(&scratch, &options, &["add", "one"]));
+    let path = scratch.image("jobs+w1");
+    let mut image = std::fs::read(&path).unwrap();
+    // The descriptor of the first slab.
+    image[(2 << 20) + 2048] ^= 0x10;
+    std::fs::write(&path, image).unwrap();
+    let checked = tell(&mut heap(&scratch, &["check", "jobs+w1"]));
+    assert_eq!(checked.status, 1, "{}{}", checked.out, checked.err);
+    let proposal = "`holdfast heap repair jobs+w1` mends it, and nothing is lost";
+    assert!(checked.out.contains(proposal), "{}", checked.out);
+    let repaired = succeed(&mut heap(&scratch, &["repair", "jobs+w1"]));
+    assert!(repaired.contains("mended: "), "{repaired}");
+    succeed(&mut heap(&scratch, &["check", "jobs", "jobs+w1"]));
+    let list = succeed(&mut guestbook(&scratch, &options, &["list"]));
+    assert!(list.contains("one") && list.contains("1 entry"), "{list}");
 }
 
 /// A run that has no chance leaves neither a compartment nor the heap that it made for it, so that

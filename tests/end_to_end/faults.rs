@@ -192,6 +192,29 @@ fn full_pool_is_an_error_value_for_the_applet() {
     }
 }
 
+/// A picture for which there is no room leaves no file, which could pass for a whole one.
+///
+/// Guarantee: heap/messages
+#[test]
+fn picture_without_room_leaves_no_file() {
+    let scratch = with_two_entries();
+    let full = scratch.files().join("full");
+    fs::create_dir(&full).unwrap();
+    let script = r#"
+        mount -t tmpfs -o size=64k,mode=0700 none "$FULL" || exit 99
+        cat /dev/zero > "$FULL/filler" 2> /dev/null
+        "$HOLDFAST" heap map book --svg "$FULL/book.svg"; echo "map: $?"
+        for file in "$FULL"/*; do echo "there: ${file##*/}"; done
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["-Urm", "sh", "-c", script]).env("HOLDFAST_HOME", scratch.home());
+    command.env("HOLDFAST_POOL", scratch.pool()).env("FULL", &full);
+    command.env("HOLDFAST", scratch.programs().holdfast());
+    let Some(told) = in_name_space(&mut command) else { return };
+    assert!(told.contains("map: 7") && told.contains("whether there is room"), "{told}");
+    assert!(told.contains("there: filler") && !told.contains("there: book.svg"), "{told}");
+}
+
 /// A read-only store is reported by `doctor` and by the command that needs to write.
 ///
 /// Guarantee: heap/messages

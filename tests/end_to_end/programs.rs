@@ -368,6 +368,14 @@ fn an_applets_own_status_is_told_from_holdfasts() {
     }
     let (told, read) = end("/bin/no-such-program", &[], &[]);
     assert_eq!((told.status, &read["end"]), (127, &"not-started".into()));
+    // One that the program could replace is none.
+    let granted = format!("{}::/d", scratch.files().display());
+    let old = std::fs::read_to_string(&report).unwrap();
+    let told = run("/bin/echo", &["--report", path, "--dir", &granted], &["ran"]);
+    assert_eq!((told.status, told.out.as_str()), (2, ""), "{}", told.err);
+    assert_eq!(std::fs::read_to_string(&report).unwrap(), old);
+    let (told, read) = end("/bin/echo", &["--dir", &format!("{granted}:ro")], &["ran"]);
+    assert_eq!((told.status, &read["end"]), (0, &"exited".into()), "{}", told.err);
     // A report that cannot be written is known before the program runs.
     let told = run("/bin/echo", &["--report", "/proc/nowhere/end.json"], &["ran"]);
     assert_eq!((told.status, told.out.as_str()), (125, ""), "{}", told.err);

@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use holdfast_region::{OwnerKey, RegionName};
 use holdfast_testkit::Scratch;
 
 use crate::guestbook::{assert_both_entries, key_file, with_two_entries};
@@ -187,6 +188,64 @@ fn check_says_where_a_repair_would_lose_something() {
     fs::remove_file(key_file(&scratch)).unwrap();
     let told = tell(scratch.holdfast().args(["heap", "check", "book"]));
     assert!(told.out.contains("--key KEY"), "{}", told.out);
+}
+
+/// Every heap has a row and counts for the exit code: damage before a heap that is in use, and a file
+/// that cannot be read before all else.
+///
+/// Guarantee: heap/check
+#[test]
+fn check_counts_heaps_that_cannot_be_read() {
+    let scratch = with_two_entries();
+    for copy in ["lost", "whole"] {
+        succeed(scratch.holdfast().args(["heap", "cp", "book", copy]));
+    }
+    change(scratch.image("book"), |image| image[DATA_OFFSET + 2048] ^= 0x10);
+    change(scratch.base("lost"), |base| [100, 4196].into_iter().for_each(|at| base[at] ^= 1));
+    let (names, busy) = (scratch.names().unwrap(), RegionName::parse("busy").unwrap());
+    let _held = names.create(&busy, &OwnerKey::from_bytes([7; 32]), 8 << 20).unwrap();
+    let check = |words: &[&str]| {
+        let told = tell(scratch.holdfast().args(["heap", "check", "--json"]).args(words));
+        let rows: serde_json::Value = serde_json::from_str(&told.out)
+            .unwrap_or_else(|error| panic!("{words:?}: {error}: {}{}", told.out, told.err));
+        (told.status, rows)
+    };
+    for words in [&["book", "busy", "lost", "whole"][..], &["--all"]] {
+        let (status, rows) = check(words);
+        let row = |row: &serde_json::Value| {
+            let text = |field: &str| row[field].as_str().map(str::to_owned);
+            (text("name"), text("state"), row["sound"].as_bool(), text("error").is_some())
+        };
+        let found: Vec<_> = rows.as_array().unwrap().iter().map(row).collect();
+        let expected = [
+            ("book", "damaged", Some(false), false),
+            ("busy", "held", None, true),
+            ("lost", "bad-file", Some(false), true),
+            ("whole", "sound", Some(true), false),
+        ]
+        .map(|(name, state, sound, has_error)| {
+            (Some(name.to_owned()), Some(state.to_owned()), sound, has_error)
+        });
+        assert_eq!(found, expected, "{words:?}: {rows}");
+        assert_eq!(status, 5, "{words:?}");
+    }
+    let cases: [(&[&str], i32); 10] = [
+        (&["whole"], 0),
+        (&["busy"], 4),
+        (&["bok"], 3),
+        (&["lost"], 5),
+        (&["whole", "busy"], 4),
+        (&["bok", "busy"], 3),
+        (&["book", "busy"], 1),
+        (&["busy", "book"], 1),
+        (&["bok", "book"], 1),
+        (&["lost", "book"], 5),
+    ];
+    for (words, expected) in cases {
+        let (status, rows) = check(words);
+        let count = rows.as_array().unwrap().len();
+        assert_eq!((status, count), (expected, words.len()), "{words:?}: {rows}");
+    }
 }
 
 /// Damage that cannot be repaired with certainty is refused until the loss is accepted.

@@ -56,8 +56,8 @@ pub fn command(remedy: &Remedy<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ),
         Remedy::LeavePool { pool } => write!(
             f,
-            " (`HOLDFAST_POOL={pool} holdfast heap checkpoint`, then for each heap `HOLDFAST_POOL={pool} holdfast heap rm \
-             --image NAME`)"
+            " (for each heap `HOLDFAST_POOL={pool} holdfast heap checkpoint NAME`, then `HOLDFAST_POOL={pool} holdfast heap \
+             rm --image NAME`)"
         ),
         Remedy::AdoptPool => f.write_str(" (`holdfast heap adopt`)"),
         Remedy::HandOver { heap } => write!(f, " (`holdfast heap adopt {heap} --by APPLET`)"),
@@ -66,7 +66,7 @@ pub fn command(remedy: &Remedy<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         Remedy::RemovePublisher { name } => write!(f, " (`holdfast publisher rm {name}`)"),
         Remedy::OpenCompartment => {
-            f.write_str(" (`holdfast run --heap PARENT --compartment WORKER`)")
+            f.write_str(" (`holdfast run APPLET --heap PARENT --compartment WORKER`)")
         }
         Remedy::ExamineMachine => f.write_str(" (`holdfast doctor`)"),
         Remedy::RaiseAppletLimit(limit) => write!(f, " ({})", option(limit)),
@@ -85,7 +85,10 @@ fn option(limit: AppletLimit) -> &'static str {
         AppletLimit::CompileMemory => "--compile-memory",
         AppletLimit::Fuel => "--fuel",
         AppletLimit::Memory => "--memory",
-        AppletLimit::CallTime | AppletLimit::CompileTime | AppletLimit::RunTime => "--timeout",
+        AppletLimit::CallTime
+        | AppletLimit::CompileTime
+        | AppletLimit::RunTime
+        | AppletLimit::StartTime => "--timeout",
         AppletLimit::Text => "--text-limit",
         other => other.field(),
     }

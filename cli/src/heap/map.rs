@@ -144,11 +144,18 @@ pub fn run(args: &MapArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// A file that cannot be written whole is removed again: half a picture may look like a whole one.
 fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
     let file = holdfast_sys::file::shown_options().write(true).create_new(true).open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+    let written = file.and_then(|mut file| {
+        file.write_all(text.as_bytes()).inspect_err(|_| drop(std::fs::remove_file(path)))
+    });
+    written.map_err(|error| {
         let taken = error.kind() == io::ErrorKind::AlreadyExists;
-        let remedy = if taken { "choose another name, or remove it" } else { "check the path" };
+        let remedy = match taken {
+            true => "choose another name, or remove it",
+            false => "check the path, and whether there is room",
+        };
         let message = format!("cannot write {}: {error}; {remedy}", path.display());
         Failure::new(if taken { USAGE } else { OTHER }, message)
     })

@@ -22,7 +22,7 @@ pub mod transfer;
 
 use holdfast_command::keys::{key_for_new, name_space};
 use holdfast_heap::{Finding, Inspection, OpenError, bytes_of, inspect};
-use holdfast_region::{PrivateCopy, RegionName, RegionReader};
+use holdfast_region::{NameSpace, OwnerKey, PrivateCopy, RegionError, RegionName, RegionReader};
 pub use root_name::RootName;
 use serde::Serialize;
 
@@ -35,6 +35,28 @@ pub fn cut_off(name: &RegionName) -> Failure {
         "the image of {name} is shorter than its header says; `holdfast heap show {name}` tells what is left"
     );
     Failure::new(BAD_FILE, message)
+}
+
+/// The key that will own a new heap. One that is not there is made only where `check` finds nothing
+/// in the way of the heap: a command that has no chance leaves no key of a mistyped name behind.
+pub fn key_of_new_heap(
+    names: &NameSpace,
+    key_name: &str,
+    check: &dyn Fn() -> Result<(), Failure>,
+) -> Result<OwnerKey, Failure> {
+    if OwnerKey::load(names.places(), key_name)?.is_none() {
+        check()?;
+    }
+    Ok(key_for_new(names, key_name)?)
+}
+
+/// Refuses a name for a new heap that another heap has.
+pub fn refuse_existing(names: &NameSpace, name: &RegionName) -> Result<(), Failure> {
+    match names.summary(name) {
+        Ok(_) => Err(RegionError::AlreadyExists { name: name.to_string() }.into()),
+        Err(RegionError::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Contradictions that are kept; all are counted. A hostile heap can have any number of them.
@@ -143,7 +165,7 @@ fn look_into(mut copy: Copied) -> Look {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_region::{NameSpace, OwnerKey, Places};
+    use holdfast_region::Places;
 
     use super::*;
 

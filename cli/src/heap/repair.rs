@@ -89,7 +89,7 @@ fn plan(
         Err(OpenError::Empty) => MendReport::default(),
         other => other.map_err(|error| {
             let remedy =
-                "restore a snapshot, or look what `holdfast heap salvage` still finds in its files";
+                or_a_snapshot(name, "look what `holdfast heap salvage` still finds in its files");
             Failure::new(BAD_FILE, format!("{name} cannot be repaired: {error}; {remedy}"))
         })?,
     };
@@ -160,10 +160,15 @@ impl Outlook {
             Outlook::Loses => {
                 format!("`holdfast heap repair {name}` lists what a repair would lose; {back}")
             }
-            Outlook::Fails => format!(
-                "`holdfast heap snapshots {name}` lists what it can be restored to, `holdfast heap salvage FILE` reads \
-                 what is intact; {back}"
-            ),
+            Outlook::Fails => {
+                let snapshots = match has_snapshots(name) {
+                    true => format!(
+                        "`holdfast heap snapshots {name}` lists what it can be restored to, "
+                    ),
+                    false => String::new(),
+                };
+                format!("{snapshots}`holdfast heap salvage FILE` reads what is intact; {back}")
+            }
             Outlook::NotOwner => format!(
                 "`holdfast heap repair {name} --key KEY`, with its owner's key, mends it if nothing is lost; {back}"
             ),
@@ -177,9 +182,19 @@ impl Row {
     }
 }
 
+/// Whether the commands for snapshots take the name: those of a compartment do not exist.
+fn has_snapshots(name: &RegionName) -> bool {
+    name.parent_and_worker().is_none()
+}
+
+/// A remedy, after that of restoring a snapshot where there can be one.
+fn or_a_snapshot(name: &RegionName, remedy: &str) -> String {
+    if has_snapshots(name) { format!("restore a snapshot, or {remedy}") } else { remedy.to_owned() }
+}
+
 fn unreadable(name: &RegionName, error: RegionError) -> Failure {
     if error.kind() == ErrorKind::BadFile && !matches!(error, RegionError::NotOwner { .. }) {
-        let remedy = "restore a snapshot, or look what `holdfast heap salvage FILE` still finds";
+        let remedy = or_a_snapshot(name, "look what `holdfast heap salvage FILE` still finds");
         return Failure::new(BAD_FILE, format!("{name} cannot be repaired: {error}; or: {remedy}"));
     }
     error.into()
@@ -188,11 +203,18 @@ fn unreadable(name: &RegionName, error: RegionError) -> Failure {
 fn refusal(repaired: &Repaired) -> Failure {
     let name = &repaired.name;
     let left = repaired.findings.iter().any(|row| row.how.is_none());
-    let remedy = if left {
-        "go back with `holdfast heap restore` or `holdfast heap rm --image`, get out what is intact with `holdfast heap \
-         salvage FILE`, or try `--accept-loss`"
-    } else {
-        "get out what is intact with `holdfast heap salvage FILE`, or repeat this with `--accept-loss`"
+    let remedy = match (left, has_snapshots(name)) {
+        (true, true) => {
+            "go back with `holdfast heap restore` or `holdfast heap rm --image`, get out what is intact with `holdfast \
+             heap salvage FILE`, or try `--accept-loss`"
+        }
+        (true, false) => {
+            "go back with `holdfast heap rm --image`, get out what is intact with `holdfast heap salvage FILE`, or try \
+             `--accept-loss`"
+        }
+        (false, _) => {
+            "get out what is intact with `holdfast heap salvage FILE`, or repeat this with `--accept-loss`"
+        }
     };
     Failure::new(
         BAD_FILE,
@@ -230,4 +252,26 @@ fn text(repaired: &Repaired) -> String {
         ));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No remedy for a compartment is a command that takes none.
+    ///
+    /// Guarantee: heap/check
+    #[test]
+    fn compartments_are_not_sent_to_snapshots() {
+        for (text, has_snapshots) in [("jobs", true), ("jobs+w1", false)] {
+            let name = RegionName::parse_any(text).unwrap();
+            let remedies = [
+                (Outlook::Fails.remedy(&name), "heap snapshots"),
+                (or_a_snapshot(&name, "look what is left"), "restore a snapshot"),
+            ];
+            for (remedy, words) in remedies {
+                assert_eq!(remedy.contains(words), has_snapshots, "{text}: {remedy}");
+            }
+        }
+    }
 }

@@ -72,7 +72,9 @@ pub fn run(args: &SalvageArgs) -> Result<u8, Failure> {
     let usable = salvaged.error.is_none() && salvaged.findings == 0;
     if let Some(name) = args.to.as_ref().filter(|_| usable) {
         let names = name_space()?;
-        let key = super::key_for_new(&names, args.key.as_deref().unwrap_or(DEFAULT_KEY))?;
+        let key_name = args.key.as_deref().unwrap_or(DEFAULT_KEY);
+        let check = || super::refuse_existing(&names, name);
+        let key = super::key_of_new_heap(&names, key_name, &check)?;
         with_progress(&format!("making {name}"), || names.salvage(&damaged, name, &key))?;
         if args.key.is_none() {
             tell_if_open_to_all(&names, name);

@@ -28,9 +28,14 @@ struct TransferResult<'a> {
 
 pub fn cp(args: &CpArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
+    let check = || {
+        super::refuse_existing(&names, &args.to)?;
+        names.open_read(&args.from)?;
+        Ok::<_, Failure>(())
+    };
     let key = match &args.key {
-        Some(key) => super::key_for_new(&names, key)?,
-        None => key_of_copy(&names, &args.from)?,
+        Some(key) => super::key_of_new_heap(&names, key, &check)?,
+        None => key_of_copy(&names, &args.from, &check)?,
     };
     let what = format!("copying {}", args.from);
     let report = with_progress(&what, || names.copy(&args.from, &args.to, &key))?;
@@ -41,14 +46,18 @@ pub fn cp(args: &CpArgs) -> Result<u8, Failure> {
 }
 
 /// The key of a copy for which the user names none: it is open to no applet that the heap itself is
-/// closed to.
-fn key_of_copy(names: &NameSpace, from: &RegionName) -> Result<OwnerKey, Failure> {
-    let default = || Ok(super::key_for_new(names, LEGACY_KEY)?);
+/// closed to. `check` says whether the copy can be made.
+fn key_of_copy(
+    names: &NameSpace,
+    from: &RegionName,
+    check: &dyn Fn() -> Result<(), Failure>,
+) -> Result<OwnerKey, Failure> {
+    let default = || super::key_of_new_heap(names, LEGACY_KEY, check);
     let (key_name, key) = match implicit_owner_key(names, from) {
         Ok(Some(found)) => found,
         Ok(None) => {
             return match owner_of(names, from).map_err(ownership_failure)? {
-                Owner::Key { name } => Ok(super::key_for_new(names, name.as_str())?),
+                Owner::Key { name } => super::key_of_new_heap(names, name.as_str(), check),
                 // Nobody here has the key: whoever makes the copy owns it.
                 _ => default(),
             };
@@ -83,7 +92,6 @@ pub fn tell_if_open_to_all(names: &NameSpace, heap: &RegionName) {
 
 pub fn import(args: &ImportArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key_for_new(&names, args.key.as_deref().unwrap_or(LEGACY_KEY))?;
     let mut input: Box<dyn Read> = if args.file == Path::new("-") {
         Box::new(io::stdin().lock())
     } else {
@@ -96,6 +104,9 @@ pub fn import(args: &ImportArgs) -> Result<u8, Failure> {
         };
         Box::new(BufReader::with_capacity(BUFFER_BYTES, File::open(&args.file).map_err(failed)?))
     };
+    let key_name = args.key.as_deref().unwrap_or(LEGACY_KEY);
+    let check = || super::refuse_existing(&names, &args.name);
+    let key = super::key_of_new_heap(&names, key_name, &check)?;
     let what = format!("importing {}", args.name);
     let report = with_progress(&what, || names.import(&args.name, &key, &mut input))?;
     if args.key.is_none() {
@@ -135,11 +146,8 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
         let code = if error.kind() == io::ErrorKind::AlreadyExists { USAGE } else { OTHER };
         Failure::new(code, format!("cannot write {}: {error}; {remedy}", args.file.display()))
     };
-    let check_free = || match args.file.symlink_metadata() {
-        Ok(_) => Err(failed(io::ErrorKind::AlreadyExists.into())),
-        Err(_) => Ok(()),
-    };
-    check_free()?;
+    // Before the work.
+    refuse_taken(&args.file).map_err(failed)?;
     // Under its own name only when it is whole: who finds it must be able to rely on it.
     let temporary = temporary_beside(&args.file);
     let file = private_options().write(true).create_new(true).open(&temporary).map_err(failed)?;
@@ -147,8 +155,7 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, &file);
         let report = reader.export(&mut out)?;
         out.flush().and_then(|()| file.sync_all()).map_err(failed)?;
-        check_free()?;
-        std::fs::rename(&temporary, &args.file).map_err(failed)?;
+        publish(&temporary, &args.file).map_err(failed)?;
         Ok(report)
     });
     match written {
@@ -160,6 +167,32 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
             let _ = std::fs::remove_file(&temporary);
             Err(failure)
         }
+    }
+}
+
+/// Gives a whole file its name, and never takes the name from another file. Without success it stays
+/// where it is.
+fn publish(temporary: &Path, path: &Path) -> io::Result<()> {
+    // Unlike rename, a hard link does not replace what appeared meanwhile.
+    match std::fs::hard_link(temporary, path) {
+        Ok(()) => {
+            // Under its own name it is whole, whatever becomes of the other one.
+            let _ = std::fs::remove_file(temporary);
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+        // A file system without hard links, such as FAT. The rename says what else is wrong.
+        Err(_) => {
+            refuse_taken(path)?;
+            std::fs::rename(temporary, path)
+        }
+    }
+}
+
+fn refuse_taken(path: &Path) -> io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(_) => Ok(()),
     }
 }
 
@@ -175,4 +208,31 @@ pub fn limit(args: &LimitArgs) -> Result<u8, Failure> {
     let limit_bytes = names.set_limit(&args.name, &key, args.size)?;
     print(&format!("{}: may grow to {}\n", args.name, show_size(limit_bytes)))?;
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that took the name of an export while that was written keeps it.
+    ///
+    /// Guarantee: heap/messages
+    #[test]
+    fn export_never_replaces_a_file() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |name: &str| scratch.path().join(name);
+        for name in ["built", "taken"] {
+            std::fs::write(at(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("nowhere", at("link")).unwrap();
+        for name in ["taken", "link"] {
+            let refused = publish(&at("built"), &at(name)).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists, "{name}");
+        }
+        assert_eq!(std::fs::read_to_string(at("taken")).unwrap(), "taken");
+        assert!(at("link").is_symlink() && !at("nowhere").exists());
+        publish(&at("built"), &at("free")).unwrap();
+        assert_eq!(std::fs::read_to_string(at("free")).unwrap(), "built");
+        assert!(!at("built").exists());
+    }
 }
