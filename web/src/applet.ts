@@ -13,7 +13,7 @@ import { Heaps, type HeapOptions } from "./heaps.js";
 import { HostFunctions, type HostFunction } from "./host-functions.js";
 import { bytesOf, type Input } from "./input.js";
 import { type Durability } from "./store.js";
-import { Mailbox, type CallOptions } from "./mailbox.js";
+import { CALL_IN_CHUNK, Mailbox, type CallOptions } from "./mailbox.js";
 
 const MODULE = "holdfast";
 /** The oldest import: a program that has it may rely on where its first heap is. */
@@ -254,9 +254,13 @@ export class Applet {
     }
     const instance = await Instance.create(module, options);
     const applet = new Applet(instance, options.commits === "idle");
+    const over = (error: AppletEndedError) => {
+      applet.#commitLeft();
+      instance.mailbox.fail(error);
+    };
     applet.#ended.then(
-      (code) => instance.mailbox.fail(new AppletEndedError(`the applet ended with code ${code}`)),
-      (cause) => instance.mailbox.fail(new AppletEndedError("the applet trapped", { cause })),
+      (code) => over(new AppletEndedError(`the applet ended with code ${code}`)),
+      (cause) => over(new AppletEndedError("the applet trapped", { cause })),
     );
     try {
       await instance.mailbox.ready;
@@ -292,6 +296,7 @@ export class Applet {
     if (this.#instance.functions.isRunning) {
       throw new Error("a function of the host called the applet that it runs for; return first");
     }
+    if (this.#instance.mailbox.isGiving) throw new Error(CALL_IN_CHUNK);
     if (this.#lost !== undefined) throw this.#lost;
     const bytes = bytesOf(input);
     const { commit = this.#commitsNow() } = options;
@@ -389,6 +394,19 @@ export class Applet {
         await Promise.all(this.#instance.heaps.all.map((heap) => heap.exported()));
         this.#instance.heaps.close();
       }
+    }
+  }
+
+  /** Commits what an applet left that ended of its own. `close` commits again, and has the error. */
+  #commitLeft(): void {
+    if (this.#isClosed) return;
+    try {
+      const { heaps } = this.#instance;
+      heaps.commit();
+      // IndexedDB stores it only when it is asked whether it has.
+      heaps.settled()?.catch(() => {});
+    } catch {
+      // The disk may be full, and have room when the applet is closed.
     }
   }
 

@@ -106,9 +106,14 @@ export class DatabaseStore implements HeapStore {
     await asked(indexedDB.deleteDatabase(PREFIX + name));
   }
 
-  /** The heaps of this origin that are kept so. */
+  /** The heaps of this origin that are kept so. Throws as `open` where the browser does not tell. */
   static async names(): Promise<string[]> {
-    const all = await (indexedDB.databases?.() ?? []);
+    let all: IDBDatabaseInfo[];
+    try {
+      all = await (indexedDB.databases?.() ?? []);
+    } catch (error) {
+      throw refused(error as DOMException);
+    }
     return all.flatMap(({ name }) => name?.startsWith(PREFIX) ? [name.slice(PREFIX.length)] : []);
   }
 

@@ -122,7 +122,10 @@ export class HeapModule {
     this.exports = exports;
   }
 
-  /** Loads the module over heaps that were opened, and attaches the first of them. */
+  /**
+   * Loads the module over heaps that were opened, and attaches the first of them. Throws an `UnsupportedError`
+   * where the browser gives no memory for them.
+   */
   static async attach(heaps: Heaps, compiled: WebAssembly.Module): Promise<HeapModule> {
     const imports: Record<string, Record<string, WebAssembly.ImportValue>> = {};
     let memory: WebAssembly.Memory | undefined;
@@ -140,7 +143,14 @@ export class HeapModule {
     const initialize = exports._initialize;
     if (typeof initialize === "function") initialize();
     const module = new HeapModule(own);
-    module.call("heap_attach");
+    try {
+      module.call("heap_attach");
+    } catch (cause) {
+      if (!heaps.isMemoryRefused) throw cause;
+      const mib = heaps.all[0]!.limit / 2 ** 20;
+      throw new UnsupportedError(`the browser gives this page no memory of 2 GiB + ${mib} MiB, which a heap of \
+that size needs; a smaller \`size\` may help`, { cause });
+    }
     return module;
   }
 

@@ -176,6 +176,8 @@ export class Heaps {
   committedPages = 0;
   /** Whether the applet can be suspended while it commits. */
   mayWait = false;
+  /** Whether the browser gave no memory for them. */
+  isMemoryRefused = false;
   readonly all: readonly AppletHeap[];
   readonly #durability: Durability;
   #isAttached = false;
@@ -317,6 +319,7 @@ export class Heaps {
     try {
       memory.grow((end - memory.buffer.byteLength) / WASM_PAGE_SIZE);
     } catch {
+      this.isMemoryRefused = true;
       return false;
     }
     this.all.forEach((heap) => heap.appear(memory));

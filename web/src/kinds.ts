@@ -60,6 +60,8 @@ export interface Target {
   prepare(core: HeapCore, init: unknown): Prepared;
   /** The offset of a value of this type in this heap. Throws a `TypeError` for anything else. */
   offsetOf(core: HeapCore, value: unknown): number;
+  /** The same of an object of its own. Throws a `RangeError` for a part of another value. */
+  objectOf(core: HeapCore, value: unknown): number;
 }
 
 /** What a field or an element holds. Sizes in bytes. */
@@ -246,7 +248,7 @@ ref(() => ${to})`);
     const target = this.target();
     unitsOf(core, value, target);
     return () => {
-      // It may have moved, with the array that it is in.
+      // It may have been freed since.
       const units = unitsOf(core, value, target);
       return (at) => {
         core.touch(at, 4);
@@ -265,10 +267,13 @@ export function follow(core: HeapCore, units: number, target: Target): unknown {
   return target.valueAt(core, new ObjectAnchor(core, units * REF_UNIT, target.size));
 }
 
-/** The reference to a value, or 0 for `null`. */
+/**
+ * The reference to a value, or 0 for `null`. Throws a `RangeError` for a part of another value: it may move, and
+ * nothing tells when it is gone.
+ */
 export function unitsOf(core: HeapCore, value: unknown, target: Target): number {
   if (value === null) return 0;
-  const at = target.offsetOf(core, value);
+  const at = target.objectOf(core, value);
   if (at % REF_UNIT !== 0) {
     throw new RangeError("a reference leads to a value that is aligned to 8 bytes");
   }

@@ -27,7 +27,9 @@ export interface CallOptions {
   readonly commit?: boolean;
   /**
    * Takes the parts of a streaming result; the applet waits for the promise that it returns. What it
-   * throws ends the call, which is rejected with that.
+   * throws ends the call, which is rejected with that. It must not call the same applet: a call that it
+   * waits for would wait for it. One that it makes before it waits for anything is rejected, also if nobody
+   * waits for that.
    */
   readonly onChunk?: (bytes: Uint8Array) => void | Promise<void>;
 }
@@ -47,9 +49,15 @@ interface Message {
   readonly payload: Uint8Array;
 }
 
+/** Why a call that an `onChunk` makes of the applet that waits for it is none. */
+export const CALL_IN_CHUNK = "onChunk called the applet that waits for it; call it when the streaming call has \
+ended";
+
 export class Mailbox {
   /** The names of the applet's functions, once it is ready. */
   exports: readonly string[] = [];
+  /** Whether an `onChunk` runs, up to where it waits for something. */
+  isGiving = false;
   readonly ready: Promise<void>;
   readonly #memory: () => WebAssembly.Memory;
   readonly #commit: () => Promise<unknown> | undefined;
@@ -75,7 +83,7 @@ export class Mailbox {
       partOf(this.#memory(), to, HEADER_BYTES);
       partOf(this.#memory(), place, room);
       if (this.#queue.length > 0 || this.#hasEnd) return this.#receive(to, place, room);
-      return this.#arrival().then(() => this.#receive(to, place, room));
+      return this.#receiveLater(to, place, room);
     },
     send: (header, payload) => {
       const bytes = partOf(this.#memory(), header! >>> 0, HEADER_BYTES);
@@ -146,11 +154,15 @@ export class Mailbox {
     this.#calls.clear();
   }
 
-  /** Waits for a message. One that came may be taken back before the applet has it. */
-  async #arrival(): Promise<void> {
+  /**
+   * Waits for a message. One that came may be taken back at any moment, so the applet has it in that in which
+   * it is found.
+   */
+  async #receiveLater(to: number, place: number, room: number): Promise<number> {
     while (this.#queue.length === 0 && !this.#hasEnd) {
       await new Promise<void>((arrived) => { this.#arrived = arrived; });
     }
+    return this.#receive(to, place, room);
   }
 
   #wake(): void {
@@ -190,10 +202,13 @@ export class Mailbox {
         return Status.cancelled;
       };
       try {
+        this.isGiving = true;
         const taken = waiting.options.onChunk?.(payload);
         return taken instanceof Promise ? taken.then(() => Status.ok, refused) : Status.ok;
       } catch (error) {
         return refused(error);
+      } finally {
+        this.isGiving = false;
       }
     }
     if (kind !== Kind.result && kind !== Kind.failure) {

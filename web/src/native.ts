@@ -26,6 +26,9 @@ const From = {
   welcome: 0x81, need: 0x82, started: 0x83, part: 0x84, done: 0x85, failed: 0x86, ended: 0x87,
 } as const;
 
+/** How a call failed whose applet is gone, by `docs/serve-protocol.md`. */
+const DIED = 5;
+
 /** What a `NativeError` is about. */
 export type NativeFailure =
   | "no-server" | "unknown-function" | "too-large" | "denied" | "refused" | "wrong-hash"
@@ -152,8 +155,9 @@ export class NativeApplet {
       if (applet !== undefined) return applet;
     }
     // The program is often at the server's port, and that may be anything's.
-    const bytes = await server.answers((given) => programOf(source, given), isAddress ? `${source} was not \
-loaded within ${openTimeoutMs} ms: see whether its server answers, or give openTimeoutMs more` : undefined);
+    const load = (given: AbortSignal) => programOf(source, server, given);
+    const bytes = await server.answers(load, isAddress ? `${source} was not loaded within ${openTimeoutMs} ms: see \
+whether its server answers, or give openTimeoutMs more` : undefined);
     const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
     const sha256 = [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
     if (pinned !== undefined && sha256 !== pinned) {
@@ -171,8 +175,8 @@ ${pinned} as it should; nothing of it was sent`);
     try {
       const started = await socket.start(server, body, bytes);
       if (started !== undefined) return new NativeApplet(socket, started);
-      // The applet's place is free when this has ended: the program may be long on its way here.
-      await server.answers(() => socket.close());
+      // The applet's place is free when this has ended, in whatever way: the program may be long on its way here.
+      await server.answers(() => socket.close().catch(() => {}));
       return undefined;
     } catch (error) {
       socket.drop();
@@ -235,20 +239,32 @@ ${pinned} as it should; nothing of it was sent`);
     }
   }
 
-  /** Ends the applet behind the calls that wait, and closes its heaps. Open streams are cancelled. */
+  /**
+   * Ends the applet behind the calls that wait, and closes its heaps. Open streams are cancelled. Rejects where
+   * the server did not say that the heaps were closed: with its failure, or an `AppletEndedError` where the
+   * applet or the connection died meanwhile. An applet that had ended before is closed, as its calls were told.
+   */
   async close(): Promise<void> {
     await this.#socket.close();
   }
 }
 
 async function programOf(
-  source: string | URL | Blob | BufferSource, signal: AbortSignal,
+  source: string | URL | Blob | BufferSource, server: Server, signal: AbortSignal,
 ): Promise<Uint8Array<ArrayBuffer>> {
   if (source instanceof Blob) return new Uint8Array(await source.arrayBuffer());
   if (typeof source === "string" || source instanceof URL) {
-    const answer = await fetch(source, { signal });
+    const answer = await fetch(source, { signal }).catch(() => undefined);
+    if (!answer) {
+      // Throws what it does for what is no address.
+      const { origin } = new URL(new Request(source).url);
+      throw origin === server.base ? await unanswered(origin) : new NativeError("no-server", `${source} was not \
+loaded: its server does not answer, or does not let pages of ${self.location.origin} read it`);
+    }
     if (!answer.ok) throw new NativeError("refused", `${source}: the server answers ${answer.status}`);
-    return new Uint8Array(await answer.arrayBuffer());
+    const bytes = await answer.arrayBuffer().catch(() => undefined);
+    if (!bytes) throw new NativeError("no-server", `${source} broke off while it was loaded; try again`);
+    return new Uint8Array(bytes);
   }
   // A copy: the caller may go on with its bytes.
   return new Uint8Array(bytesOf(source));
@@ -321,6 +337,10 @@ class Socket {
   #drained: (() => void) | undefined;
   #closing: Promise<void> | undefined;
   #end: unknown;
+  /** Whether the server said that the heaps were closed. */
+  #isClosed = false;
+  /** Whether a call was told that the applet is gone; its end is told when its heaps are closed. */
+  #isDead = false;
 
   private constructor(socket: WebSocket) {
     this.#socket = socket;
@@ -466,6 +486,7 @@ class Socket {
 
   close(): Promise<void> {
     this.#closing ??= (async () => {
+      const hadEnded = this.#end !== undefined || this.#isDead;
       if (!this.#end) {
         // Nobody may read their parts any more.
         this.#calls.forEach(({ isStream }, call) => { if (isStream) this.cancel(call); });
@@ -483,6 +504,7 @@ class Socket {
         await closed;
       }
       this.#socket.close();
+      if (!hadEnded && !this.#isClosed) throw this.#end;
     })();
     return this.#closing;
   }
@@ -527,12 +549,14 @@ class Socket {
       case From.failed: {
         const call = view.getUint32(5, true);
         const words = decoder.decode(message.subarray(14));
+        if (message[9] === DIED) this.#isDead = true;
         this.#over(call)?.failed(errorOf(message[9]!, view.getInt32(10, true), words));
         return;
       }
       case From.ended: {
         const kind = message[5]!;
         const words = decoder.decode(message.subarray(6));
+        this.#isClosed = kind === 0;
         this.#finish(kind === 0
           ? new AppletEndedError("the applet was closed")
           : errorOf(kind, 0, words || "the applet ended"));

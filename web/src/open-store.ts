@@ -41,7 +41,16 @@ export async function openStore(
 
 /** Takes over what a database has of this heap, whose lock we have. */
 async function adopt(store: PageStore, name: string, { access }: OpenOptions): Promise<void> {
-  const kept = await DatabaseStore.contentsOf(name);
+  let kept: Awaited<ReturnType<typeof DatabaseStore.contentsOf>>;
+  try {
+    kept = await DatabaseStore.contentsOf(name);
+  } catch (error) {
+    // In place of an empty heap there may be one to be moved.
+    if (store.length === 0) throw error;
+    store.weaker = "kept in files, and whether there is another one of that name in IndexedDB could not be \
+looked up";
+    return;
+  }
   if (kept === undefined) return;
   if (store.length > 0 || access === "read-only") {
     store.weaker = "kept in files, and another one of that name in IndexedDB, from a visit for which the \

@@ -25,12 +25,14 @@ export async function removeHeap(name: string, { fallback }: FallbackOptions = {
   const lock = await HeapLock.take(name, "exclusive");
   try {
     let isGone = false;
+    // Before anything is removed: it may fail.
+    const kept = fallback === "indexeddb" ? await DatabaseStore.names() : [];
     const files = await orNothing(fallback, originFiles);
     if (files !== undefined && (await PageStore.names()).includes(name)) {
       await whenReleased(() => removeFiles(files, name));
       isGone = true;
     }
-    if (fallback === "indexeddb" && (await DatabaseStore.names()).includes(name)) {
+    if (kept.includes(name)) {
       await DatabaseStore.remove(name);
       isGone = true;
     }

@@ -678,7 +678,8 @@ export class PageStore implements HeapStore {
     try {
       await this.#folder.getFileHandle("image");
     } catch (error) {
-      if ((error as DOMException).name !== "NotFoundError") throw error;
+      // What could not be looked at may be there: a commit tells by itself.
+      if ((error as DOMException).name !== "NotFoundError") return;
       this.#isLost = true;
       this.#ended ??= STORAGE_LOST;
       throw new StorageLostError(STORAGE_LOST);

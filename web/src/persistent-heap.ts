@@ -16,7 +16,9 @@ import { HeapModule, ownModule, putName } from "./heap-module.js";
 import { type HeapCommit, Heaps } from "./heaps.js";
 import { LIMIT_DEFAULT } from "./layout.js";
 import type { Durability, Phase } from "./store.js";
-import { freeValue, placeOf, roomOf, StructValue, type StructOf, type StructType } from "./struct.js";
+import {
+  freeValue, objectPlaceOf, placeOf, roomOf, StructValue, type StructOf, type StructType,
+} from "./struct.js";
 
 /** How a heap is opened. */
 export interface PersistentHeapOptions {
@@ -68,7 +70,8 @@ export class PersistentHeap {
   /**
    * Opens the heap `name` of this origin, or makes it. Throws what `PageStore.open` throws;
    * `LayoutMismatchError` for a heap with pointers, `CorruptError` for a damaged one,
-   * `NotFoundError` for one that was never written and is only to be read.
+   * `NotFoundError` for one that was never written and is only to be read; `UnsupportedError`
+   * where the browser gives no memory for `size`.
    */
   static async open(name: string, options: PersistentHeapOptions = {}): Promise<PersistentHeap> {
     const { durability = "strict", module: given, access, size: limit, ...rest } = options;
@@ -124,14 +127,14 @@ export class PersistentHeap {
 
   /**
    * Gives an object a name, by which it is found again. Throws an `ExistsError` where another
-   * object has the name, or the object has another name.
+   * object has the name, or the object has another name; a `RangeError` for a part of another value.
    */
   setRoot(name: string, value: StructValue): void {
     const core = this[CORE];
     core.checkWritable();
     const { core: own, type } = roomOf(requireValue(value));
     if (own !== core) throw new RangeError("a root is an object of its own heap; make one there");
-    const at = placeOf(value);
+    const at = objectPlaceOf(value);
     const known = this.root(name);
     if (known?.offset === at) return;
     if (known !== undefined) {

@@ -9,7 +9,7 @@
 import type { Applet } from "./applet.js";
 import * as errors from "./errors.js";
 import { bytesOf, type Input } from "./input.js";
-import type { CallOptions } from "./mailbox.js";
+import { CALL_IN_CHUNK, type CallOptions } from "./mailbox.js";
 
 const { AppletEndedError, CallError, OwnerLostError, StorageFailedError, UnsupportedError } = errors;
 
@@ -71,6 +71,8 @@ export class SharedApplet {
   /** Calls that wait for that. */
   #waiting = 0;
   #lastCall = 0;
+  /** Whether an `onChunk` runs, up to where it waits for something. */
+  #isGiving = false;
 
   private constructor(name: string, start: () => Promise<Applet>) {
     this.#name = name;
@@ -115,7 +117,9 @@ machine");
    * failed, the calls that wait are rejected with that, and the next one has it tried again.
    */
   async call(name: string, input: Input = "", options: CallOptions = {}): Promise<Uint8Array> {
+    if (this.#isGiving) throw new Error(CALL_IN_CHUNK);
     const bytes = bytesOf(input);
+    const noted = this.#noted(options);
     for (;;) {
       this.#closing.signal.throwIfAborted();
       options.signal?.throwIfAborted();
@@ -125,11 +129,11 @@ machine");
         .finally(() => { this.#waiting -= 1; });
       this.#closing.signal.throwIfAborted();
       const applet = this.#applet;
-      if (applet !== undefined) return await callHere(applet, name, bytes, options);
+      if (applet !== undefined) return await callHere(applet, name, bytes, noted);
       // The applet of this tab ended while the call waited. A tab gets no messages from itself, so nobody
       // would answer.
       if (owner === this.#self) continue;
-      const output = await this.#callThere(owner, name, bytes, options);
+      const output = await this.#callThere(owner, name, bytes, noted);
       if (output !== undefined) return output;
       if (this.#owner === owner) this.#unknow();
     }
@@ -158,6 +162,23 @@ machine");
 
   #post(message: Message): void {
     this.#channel.postMessage(message);
+  }
+
+  /** The same options, with a note while `onChunk` runs: a call that it makes would wait for it. */
+  #noted(options: CallOptions): CallOptions {
+    const { onChunk } = options;
+    if (onChunk === undefined) return options;
+    return {
+      ...options,
+      onChunk: (bytes) => {
+        this.#isGiving = true;
+        try {
+          return onChunk(bytes);
+        } finally {
+          this.#isGiving = false;
+        }
+      },
+    };
   }
 
   /** Has the tab that runs the applet make a call; `undefined` where it did not, as it is leaving. */
@@ -238,10 +259,13 @@ machine");
     if ("to" in message && message.to !== this.#self) return;
     switch (message.kind) {
       case "who":
-        if (this.#applet !== undefined) this.#post({ kind: "owner", owner: this.#self });
+        // A tab that leaves answers no call.
+        if (this.#applet === undefined || this.#closing.signal.aborted) return;
+        this.#post({ kind: "owner", owner: this.#self });
         return;
       case "owner":
-        this.#follow(message.owner);
+        // While this tab runs the applet that is the late word of one that ran it before.
+        if (this.#applet === undefined) this.#follow(message.owner);
         return;
       case "leaving":
         if (this.#owner === message.owner) this.#unknow();

@@ -94,6 +94,15 @@ export function placeOf(value: StructValue): number {
   return room.at;
 }
 
+/** Where an object of its own lies. Throws a `RangeError` for a part of another value. */
+export function objectPlaceOf(value: StructValue): number {
+  const at = placeOf(value);
+  if (!(value[ROOM].anchor instanceof ObjectAnchor)) {
+    throw new RangeError("the value is a part of another one; refer to an object of its own (Type.new)");
+  }
+  return at;
+}
+
 /** Whether the object of a value is still there. */
 function isThere(value: StructValue): boolean {
   try {
@@ -160,7 +169,8 @@ array, or a type that struct() made`);
 
 /**
  * A reference to a value of another type: `ref("Name")` to the type itself, `ref(Other)`, or
- * `ref(() => Other)` to one that is declared later.
+ * `ref(() => Other)` to one that is declared later. It leads to an object of its own; an element of an array and
+ * a struct inside of another value are none, and a `RangeError`.
  */
 export function ref<F extends Fields>(to: StructType<F> | (() => StructType<F>)):
   RefKind<StructOf<F>>;
@@ -233,6 +243,10 @@ export function struct<const F extends Fields>(
         throw new RangeError("a reference leads to an object of its own heap; make one there");
       }
       return placeOf(value);
+    },
+    objectOf(core, value) {
+      type.offsetOf(core, value);
+      return objectPlaceOf(value as StructValue);
     },
     "new"(heap, init) {
       const core = heap[CORE];

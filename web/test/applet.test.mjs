@@ -56,6 +56,23 @@ test("what a crashed applet had open is rolled back at its next run", async () =
   assert.deepEqual((await call("list")).lines, before.lines);
 });
 
+// Guarantee: web/applet-trap
+test("what an applet that serves left is committed when it ends", async () => {
+  for (const [value, name] of ["store_and_crash", "store_and_exit"].entries()) {
+    const first = await tab();
+    await first.step("serve", { applet: "trial" });
+    const input = String.fromCharCode(value + 1);
+    assert.equal(await first.step("call", { name, input }), "AppletEndedError");
+    assert.equal(await first.step("changedPages"), 0);
+    // Nobody has closed it.
+    await kill();
+    const second = await tab();
+    await second.step("serve", { applet: "trial" });
+    assert.equal((await second.step("call", { name: "look", input: "" })).charCodeAt(0), value + 1);
+    await kill();
+  }
+});
+
 // Guarantee: web/applet-kill
 test("a browser killed in a commit of an applet leaves each entry or nothing of it", async () => {
   const names = [];
@@ -115,6 +132,23 @@ test("a caller that gives up or fails ends its own call, and not the applet", as
   for (const isLater of [false, true]) {
     assert.equal(await step("streamIntoNothing", { name: "numbers", input: "100000000", isLater }), "RangeError");
   }
+  assert.equal(await step("call", { name: "echo", input: "still there" }), "still there");
+});
+
+// Guarantee: web/streams
+test("a call that is given up at any moment ends no other", async () => {
+  const { step } = await tab();
+  await step("serve", { applet: "echo" });
+  const { ends, answers } = await step("abortInMoments", { name: "count", moments: 5 });
+  assert.deepEqual(ends.slice(0, 2), ["AbortError", "AbortError"]);
+  assert.deepEqual(answers, Array(5).fill("on"));
+});
+
+// Guarantee: web/streams
+test("a call made while a part is taken is refused", async () => {
+  const { step } = await tab();
+  await step("serve", { applet: "echo" });
+  assert.match(await step("callInChunk", { name: "numbers", input: "100" }), /onChunk called the applet/);
   assert.equal(await step("call", { name: "echo", input: "still there" }), "still there");
 });
 

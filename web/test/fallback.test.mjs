@@ -187,6 +187,22 @@ test("a browser that refuses databases is a typed error", async () => {
   }
 });
 
+// Guarantee: web/fallback
+test("a heap in files opens where IndexedDB is broken", async () => {
+  const { step } = await tab();
+  const count = async () => (await step("call", { name: "count", input: "" })).charCodeAt(0);
+  await step("serve", { applet: "echo", fallback });
+  assert.equal(await count(), 1);
+  await step("stop");
+  await step("hideDatabases");
+  await step("serve", { applet: "echo", fallback });
+  assert.equal(await count(), 2);
+  assert.match((await step("weaker")).join(), /kept in files, and whether .* could not be looked up/);
+  await step("stop");
+  // An empty one might stand in front of one in IndexedDB.
+  assert.equal(await step("serve", { applet: "echo", heaps: "other", fallback }), "UnsupportedError");
+});
+
 // Guarantee: web/commit
 test("a strict commit of nothing is a strict transaction behind relaxed ones", async () => {
   const { step } = await poor();

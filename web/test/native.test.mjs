@@ -229,6 +229,99 @@ test("a pinned program is fetched where the server lacks it, and no other one is
     wrong: "wrong-hash", isSent: false, first: ["cba", 1], second: ["cba", 0] });
 });
 
+/** Has a connection be a WebSocket, as a server does. */
+function acceptSocket({ headers }, socket) {
+  const accept = createHash("sha1")
+    .update(`${headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest("base64");
+  socket.write("HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
+    + `sec-websocket-accept: ${accept}\r\n\r\n`);
+}
+
+/** A message of a server, of less than 64 KiB, as it travels. */
+function frame(bytes) {
+  const { length } = bytes;
+  return Buffer.from([0x82, ...length < 126 ? [length] : [126, length >> 8, length & 0xff], ...bytes]);
+}
+
+/** The first byte of a message of a page, which comes whole, or `undefined` for what is none. */
+function kindOf(bytes) {
+  if (bytes[0] !== 0x82) return undefined;
+  const mask = { 126: 4, 127: 10 }[bytes[1] & 0x7f] ?? 2;
+  return bytes[mask + 4] ^ bytes[mask];
+}
+
+// Guarantee: serve/browser
+test("a close that failed at the server is rejected", async () => {
+  const { page } = await tab();
+  const sockets = new Set();
+  const [HELLO, START, CALL, CLOSE] = [1, 2, 5, 8], APPLET = [1, 0, 0, 0], DIED = 5;
+  const limits = { frameBytes: 1e6, appletBytes: 1e6, pendingCalls: 9, pendingBytes: 1e6, partsAhead: 9 };
+  const json = (value) => Buffer.from(JSON.stringify(value));
+  const ended = (kind) => (socket) => socket.write(frame([0x87, ...APPLET, kind, ...Buffer.from("a heap")]));
+  // The last one is of an applet whose death a call was told of.
+  const ends = [ended(0), ended(12), ended(9), ended(DIED), (socket) => socket.destroy(), ended(DIED)];
+  const mock = createServer((_, response) =>
+    response.setHeader("access-control-allow-origin", "*").end("00".repeat(32)));
+  mock.on("connection", (socket) => {
+    sockets.add(socket);
+    socket.on("error", () => {});
+  });
+  mock.on("upgrade", (request, socket) => {
+    const end = ends.shift();
+    acceptSocket(request, socket);
+    socket.on("data", (bytes) => {
+      const kind = kindOf(bytes);
+      if (kind === HELLO) socket.write(frame([0x81, 1, ...json(limits)]));
+      if (kind === START) socket.write(frame([0x83, ...APPLET, ...json({ functions: ["crash"], notes: [] })]));
+      if (kind === CALL) socket.write(frame([0x86, ...APPLET, 1, 0, 0, 0, DIED, 0, 0, 0, 0]));
+      if (kind === CLOSE) end(socket);
+    });
+  });
+  await new Promise((done) => mock.listen(0, "127.0.0.1", done));
+  try {
+    const seen = await page.evaluate(async (server, count) => {
+      const { NativeApplet } = await import("/dist/index.js");
+      const seen = [];
+      for (let turn = 0; turn < count; turn++) {
+        const applet = await NativeApplet.open(new Uint8Array(1), { server, openTimeoutMs: 10_000 });
+        if (turn === count - 1) await applet.call("crash").catch(() => {});
+        const closed = applet.close().then(() => "closed", (error) => error.failure ?? error.name);
+        seen.push(await Promise.race([closed, new Promise((done) => setTimeout(done, 10_000, "no end"))]));
+      }
+      return seen;
+    }, `http://127.0.0.1:${mock.address().port}`, ends.length);
+    assert.deepEqual(seen, ["closed", "other", "QuotaError", "AppletEndedError", "AppletEndedError", "closed"]);
+  } finally {
+    sockets.forEach((socket) => socket.destroy());
+    mock.close();
+  }
+});
+
+// Guarantee: serve/browser
+test("a program that cannot be loaded is a NativeError", async () => {
+  const { page } = await tab();
+  await page.goto(await serve());
+  const cut = createServer((_, response) => {
+    response.writeHead(200, { "access-control-allow-origin": "*", "content-length": 1000 });
+    // The page has the head by then.
+    response.write("half", () => setTimeout(() => response.destroy(), 100));
+  });
+  await new Promise((done) => cut.listen(0, "127.0.0.1", done));
+  const source = `http://127.0.0.1:${cut.address().port}/echo`;
+  const failure = (source) => page.evaluate(async (source) => {
+    const { NativeApplet } = await import("/dist/index.js");
+    return await NativeApplet.open(source).then(() => "opened", (error) => `${error.name} ${error.failure}`);
+  }, source);
+  const seen = [await failure(source)];
+  cut.closeAllConnections();
+  await new Promise((done) => cut.close(done));
+  // Nothing is at that port now, nor at that of the page.
+  seen.push(await failure(source));
+  await stop();
+  seen.push(await failure("/trial"), await failure("http://"));
+  assert.deepEqual(seen, [...Array(3).fill("NativeError no-server"), "TypeError undefined"]);
+});
+
 // Guarantee: serve/browser
 test("an opening has an end where the server's port never answers", async () => {
   const { page } = await tab();
@@ -243,12 +336,7 @@ test("an opening has an end where the server's port never answers", async () => 
   const mute = createServer((_, response) =>
     response.setHeader("access-control-allow-origin", "*").end("00".repeat(32)));
   mute.on("connection", note);
-  mute.on("upgrade", ({ headers }, socket) => {
-    const accept = createHash("sha1")
-      .update(`${headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest("base64");
-    socket.write("HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
-      + `sec-websocket-accept: ${accept}\r\n\r\n`);
-  });
+  mute.on("upgrade", acceptSocket);
   try {
     for (const listener of [silent, mute]) {
       await new Promise((done) => listener.listen(0, "127.0.0.1", done));

@@ -122,6 +122,13 @@ test("storage that could not be looked at is not lost", async () => {
 });
 
 // Guarantee: web/cleared
+test("a commit stands where the look at the storage fails", async () => {
+  const { step } = await tab();
+  await step("serve", { applet: "echo" });
+  assert.deepEqual(await step("commitBlind"), [null, null, null, null]);
+});
+
+// Guarantee: web/cleared
 test("storage that is cleared while commits follow without a pause is noticed", async () => {
   const { page, step } = await tab();
   const steadily = step("commitSteadily", { ms: 10_000 });

@@ -173,6 +173,23 @@ test("a call in the moment in which an applet ends is answered", async () => {
 });
 
 // Guarantee: web/shared
+test("a tab that leaves is not told as the one to call", async () => {
+  const { step } = await tab();
+  assert.deepEqual(await step("sharedLateWords"), { before: "owner", answer: "answered", after: "nobody" });
+});
+
+// Guarantee: web/streams
+test("a shared call made while a part is taken is refused", async () => {
+  const tabs = [await tab(), await tab()];
+  for (const { step } of tabs) await step("share", { applet: "echo" });
+  for (const { step } of tabs) {
+    const ended = await step("callInChunk", { name: "numbers", input: "100", isShared: true });
+    assert.match(ended, /onChunk called the applet/);
+    assert.equal(await step("sharedCall", { name: "echo", input: "on" }), "on");
+  }
+});
+
+// Guarantee: web/shared
 test("who closes an applet again waits until it is closed", async () => {
   const { step } = await tab();
   const order = ["first", "second"];

@@ -139,6 +139,23 @@ test("a page in the place of heap.wasm is an UnsupportedError", async () => {
   assert.match(told[1], /not found.*text\/html.*option module/);
 });
 
+// Guarantee: web/no-files
+test("a browser without memory for a heap is an UnsupportedError", async () => {
+  const { run } = await heapTab();
+  const told = await run(async ({ PersistentHeap }) => {
+    const { grow } = WebAssembly.Memory.prototype;
+    WebAssembly.Memory.prototype.grow = () => { throw new RangeError("failed to grow memory"); };
+    const failure = await PersistentHeap.open("large", { size: 512 * 2 ** 20 })
+      .then(() => ["nothing failed"], ({ name, message }) => [name, message]);
+    WebAssembly.Memory.prototype.grow = grow;
+    // Nobody holds its lock.
+    await (await PersistentHeap.open("large", { size: 2 ** 20 })).close();
+    return failure;
+  });
+  assert.equal(told[0], "UnsupportedError");
+  assert.match(told[1], /no memory of 2 GiB \+ 512 MiB.*smaller `size`/);
+});
+
 // Guarantee: web/views-layout
 test("other layouts, heaps with pointers and wrong values are refused", async () => {
   const { run, step } = await heapTab();
@@ -378,25 +395,50 @@ test("who closes a heap again waits until it is released", async () => {
 });
 
 // Guarantee: web/views-stale
-test("a reference to an element leads to where it moved", async () => {
+test("a reference to a part of another value is refused", async () => {
   const { run } = await heapTab();
-  const told = await run(async ({ PersistentArray, PersistentHeap, ref, struct, u64 }) => {
-    const heap = await PersistentHeap.open("moved", { size: 2 ** 20 });
+  const told = await run(async ({ array, PersistentArray, PersistentHeap, PersistentMap, ref, struct, u64 }) => {
+    const heap = await PersistentHeap.open("whole", { size: 2 ** 20 });
     const Node = struct("Node", { number: u64, next: ref("Node"), count: ref("Node") });
+    const Pair = struct("Pair", { first: Node, others: array(Node, 2) });
     const list = PersistentArray.open(heap, "list", Node);
-    list.push({ number: 7n });
+    const refs = PersistentArray.open(heap, "refs", ref(Node));
+    const map = PersistentMap.open(heap, "map", { value: Node });
+    list.push({ number: 7n }, { number: 8n });
+    const pair = Pair.create(heap, "pair", { first: { number: 9n } });
+    const node = Node.create(heap, "node", { number: 1n });
+    const failures = [list.get(0), list.get(1), pair.first, pair.others.get(1)].flatMap((part) => [
+      () => { node.next = part; }, () => { pair.first.next = part; }, () => list.push({ next: part }),
+      () => list.set(0, { next: part }), () => refs.push(part), () => map.set("part", part),
+      () => heap.setRoot("part", part), () => Node.new(heap, { next: part }),
+    ].map((work) => {
+      try {
+        return `nothing failed: ${work()}`;
+      } catch ({ name, message }) {
+        return `${name}: ${message}`;
+      }
+    }));
+    const kept = { lengths: [list.length, refs.length, map.size], names: heap.names(), next: node.next };
+    // Its own object, also one that was read.
+    const own = Node.new(heap, { number: 2n });
+    node.next = own;
+    refs.push(node.next);
+    map.set("own", refs.get(0));
+    heap.setRoot("own", map.get("own"));
+    // Copies, also of an element that moves.
     const first = list.get(0);
-    let moves = 0, whole = 0;
-    for (let count = 0; count < 100; count++) {
-      const { offset } = first;
-      list.push({ next: first });
-      if (first.offset === offset) continue;
-      moves += 1;
-      if (list.at(-1).next.offset === first.offset && list.at(-1).next.number === 7n) whole += 1;
-    }
-    return [moves > 0, moves - whole];
+    const { offset } = first;
+    for (let count = 0; count < 100; count++) list.push(first);
+    const numbers = [...list].map(({ number }) => Number(number));
+    return { failures: [...new Set(failures)], ...kept, own: Number(Node.open(heap, "own").number),
+      moved: first.offset !== offset, numbers: [numbers.length, ...new Set(numbers)],
+      copy: Number(Node.new(heap, pair.first).number) };
   });
-  assert.deepEqual(told, [true, 0]);
+  assert.deepEqual(told, {
+    failures: ["RangeError: the value is a part of another one; refer to an object of its own (Type.new)"],
+    lengths: [2, 0, 0], names: ["list", "map", "node", "pair", "refs"], next: null, own: 2, moved: true,
+    numbers: [102, 7, 8], copy: 9,
+  });
 });
 
 // Guarantee: web/views-stale

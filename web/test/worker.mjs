@@ -451,6 +451,31 @@ const steps = {
     control.abort();
     return await ended;
   },
+  /**
+   * Calls that are given up so many moments behind their making, from none on: how each ends, and what a call
+   * behind it comes to.
+   */
+  async abortInMoments({ name, moments }) {
+    const ends = [], answers = [];
+    for (let moment = 0; moment < moments; moment++) {
+      // The applet waits for a call by then.
+      await new Promise((done) => setTimeout(done, 20));
+      const control = new AbortController();
+      const ended = applet.call(name, "", { signal: control.signal }).then(() => "ended", (error) => error.name);
+      for (let count = 0; count < moment; count++) await null;
+      control.abort();
+      ends.push(await ended);
+      answers.push(await steps.call({ name: "echo", input: "on" }).catch((error) => error.name));
+    }
+    return { ends, answers };
+  },
+  /** A call that is made and waited for while a part of a result is taken: how the one with the result ends. */
+  async callInChunk({ name, input, isShared }) {
+    const one = isShared ? shared : applet;
+    const onChunk = async () => void await one.call("echo", "inner");
+    const ended = one.call(name, input, { onChunk }).then(() => "ended", (error) => error.message);
+    return await Promise.race([ended, new Promise((done) => setTimeout(done, 5000, "no end"))]);
+  },
   /** A streaming result of which nobody takes the second part: how the call ends. */
   async streamIntoNothing({ name, input, isLater }) {
     let parts = 0;
@@ -571,6 +596,32 @@ const steps = {
       await own.close();
     }
     return ends;
+  },
+  /**
+   * What a tab that runs a shared applet, which is none, answers: a call behind the late words of a tab that
+   * ran it before, and who asks for the one that runs it, before this tab leaves and while it does.
+   */
+  async sharedLateWords() {
+    let isClosed;
+    const one = { call: async () => new Uint8Array(1), ended: new Promise(() => {}),
+      close: () => new Promise((done) => { isClosed = done; }) };
+    const own = await SharedApplet.open("late", async () => one);
+    const channel = new BroadcastChannel("holdfast:late");
+    const asks = () => new Promise((done) => {
+      setTimeout(done, 1000, "nobody");
+      channel.onmessage = ({ data }) => data.kind === "owner" && done("owner");
+      channel.postMessage({ kind: "who" });
+    });
+    for (const kind of ["owner", "leaving"]) channel.postMessage({ kind, owner: "another" });
+    const before = await asks();
+    const call = own.call("any").then(() => "answered", (error) => error.name);
+    const answer = await Promise.race([call, new Promise((done) => setTimeout(done, 2000, "no answer"))]);
+    const closing = own.close();
+    const after = await asks();
+    isClosed();
+    await closing;
+    channel.close();
+    return { before, answer, after };
   },
   /** Closes what runs twice at once: which of both ends first. */
   async closeTwice({ what }) {
@@ -801,6 +852,10 @@ const steps = {
   refuseDatabases({ error }) {
     IDBFactory.prototype.open = () => { throw new DOMException("it is not allowed", error); };
   },
+  /** Has the browser not tell which databases there are. */
+  hideDatabases() {
+    IDBFactory.prototype.databases = () => Promise.reject(new DOMException("it did not work", "UnknownError"));
+  },
   /** A commit to IndexedDB of which so many values are put, and no more: its error. */
   async commitHalf({ puts }) {
     const { put } = IDBObjectStore.prototype;
@@ -832,6 +887,26 @@ const steps = {
   },
   see() {
     FileSystemDirectoryHandle.prototype.getFileHandle = findOfTheBrowser;
+  },
+  /**
+   * Commits of the running applet, of a run, and of a heap of JavaScript, and the end of that, while the browser
+   * does not find out which files there are: how each fails.
+   */
+  async commitBlind() {
+    const failure = (work) => work.then(() => null, (error) => error.name);
+    const kept = await PersistentHeap.open("kept");
+    kept.allocate(8);
+    const wasi = shim("guestbook", ["add", "Ada"], []);
+    const start = (instance) => {
+      steps.blind();
+      return wasi.start(instance);
+    };
+    const options = { heap: "guestbook", limit: 16 * 2 ** 20, wasi: { wasiImport: wasi.wasiImport, start } };
+    const failures = [await failure(run(await compile("guestbook"), options))];
+    kept.commit();
+    failures.push(await failure(applet.commit()), await failure(kept.settled()), await failure(kept.close()));
+    steps.see();
+    return failures;
   },
   /** Has the disk be full for the file that is written to first from now on, and for no other. */
   fillFirstFile() {
