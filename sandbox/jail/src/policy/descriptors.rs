@@ -11,16 +11,32 @@
 
 #![forbid(unsafe_code)]
 
-use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, FIONBIO, FIONREAD};
+use libc::{
+    AF_UNIX, F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, FIONBIO, FIONREAD, MSG_DONTWAIT, MSG_NOSIGNAL,
+    MSG_WAITALL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM,
+};
 
 use super::rule::Action::Allow;
-use super::rule::{Condition, NOT_EXECUTABLE, PRIVATE_FILE, Rule, is, own_descriptor, plain, rule};
+use super::rule::{
+    Condition, NOT_EXECUTABLE, PRIVATE_FILE, Rule, bits, is, is_double, own_descriptor, plain, rule,
+};
 
 const OWN: &[Condition] = &[own_descriptor(0)];
 const OPENED: &str = "a file that it opened";
 const WAITS: &str = "waits on descriptors that it has, as poll does";
 const COPY: &str = "another number for what it opened or may write to anyway";
 const OUTPUT: &str = "not waiting for its output to be read; this end of the pipe is nobody else's";
+/// Both ends of a pair, which nobody else has. Never `sendmsg`: its control messages would give
+/// descriptors that were given a second number.
+const PAIR: &str = "a pair of sockets between its own threads; Python's event loop wakes itself so";
+/// Of `socketpair`: one that has no messages to other addresses.
+const STREAM: Condition = bits(1, SOCKET_TYPES, SOCK_STREAM as u64);
+/// All of a type but "not waiting" and "closed at an exec".
+const SOCKET_TYPES: u64 = !(SOCK_NONBLOCK | SOCK_CLOEXEC) as u32 as u64;
+const NO_ADDRESS: Condition = is_double(4, 0);
+/// Of the flags: no urgent bytes, which nobody uses and kernels had holes in.
+const ORDINARY_SENDING: Condition = bits(3, !(MSG_NOSIGNAL | MSG_DONTWAIT) as u32 as u64, 0);
+const ORDINARY_RECEIVING: Condition = bits(3, !(MSG_WAITALL | MSG_DONTWAIT) as u32 as u64, 0);
 const TIMER: &str = "a timer that it reads";
 
 pub(super) const RULES: &[Rule] = &[
@@ -71,6 +87,12 @@ pub(super) const RULES: &[Rule] = &[
     // Pipes, counters, timers and sets: within the program, because no other program has their
     // other ends.
     plain(libc::SYS_pipe, Allow, "a pipe between its own threads"),
+    rule(libc::SYS_socketpair, &[is(0, AF_UNIX as u64), STREAM], Allow, PAIR),
+    rule(libc::SYS_sendto, &[own_descriptor(0), NO_ADDRESS, ORDINARY_SENDING], Allow, PAIR),
+    rule(libc::SYS_recvfrom, &[own_descriptor(0), ORDINARY_RECEIVING], Allow, PAIR),
+    rule(libc::SYS_shutdown, OWN, Allow, PAIR),
+    rule(libc::SYS_getsockname, OWN, Allow, PAIR),
+    rule(libc::SYS_getpeername, OWN, Allow, PAIR),
     plain(libc::SYS_pipe2, Allow, "a pipe between its own threads"),
     plain(libc::SYS_eventfd2, Allow, "a counter that wakes its own threads"),
     plain(libc::SYS_eventfd, Allow, "a counter that wakes its own threads"),

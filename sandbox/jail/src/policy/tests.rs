@@ -290,6 +290,31 @@ fn ordinary_modes_pass_where_directories_are_granted() {
     assert!(!renames(libc::RENAME_WHITEOUT));
 }
 
+/// A pair of sockets is a pipe: no addresses, no descriptors, no urgent bytes.
+///
+/// Guarantee: sandbox/no-network
+/// Guarantee: sandbox/descriptors
+#[test]
+fn sockets_are_pairs_without_addresses_and_descriptors() {
+    let is_allowed = |syscall, args| action(Step::Final, syscall, args) == Some(Action::Allow);
+    let pair = |family: i32, kind: i32| {
+        is_allowed(libc::SYS_socketpair, [family as u64, kind as u64, 0, 0, 0, 0])
+    };
+    assert!(pair(libc::AF_UNIX, libc::SOCK_STREAM));
+    assert!(pair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK));
+    assert!(!pair(libc::AF_UNIX, libc::SOCK_DGRAM) && !pair(libc::AF_UNIX, libc::SOCK_SEQPACKET));
+    assert!(!pair(libc::AF_INET, libc::SOCK_STREAM) && !pair(libc::AF_NETLINK, libc::SOCK_RAW));
+    let send = |fd, flags: i32, to| is_allowed(libc::SYS_sendto, [fd, 0, 0, flags as u64, to, 0]);
+    assert!(send(6, 0, 0) && send(6, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT, 0));
+    assert!(!send(6, libc::MSG_OOB, 0) && !send(6, 0, 1) && !send(6, 0, 1 << 32) && !send(5, 0, 0));
+    let receive = |flags: i32| is_allowed(libc::SYS_recvfrom, [6, 0, 0, flags as u64, 0, 0]);
+    assert!(receive(0) && receive(libc::MSG_DONTWAIT | libc::MSG_WAITALL));
+    assert!(!receive(libc::MSG_OOB) && !receive(libc::MSG_PEEK | libc::MSG_OOB));
+    for syscall in [libc::SYS_sendmsg, libc::SYS_recvmsg, libc::SYS_sendmmsg, libc::SYS_bind] {
+        assert_eq!(action(Step::Final, syscall, [6, 0, 0, 0, 0, 0]), None, "{}", name(syscall));
+    }
+}
+
 /// The kernel looks at the limit of a file's size in few of the modes of `fallocate`.
 ///
 /// Guarantee: sandbox/memory-limits

@@ -373,6 +373,7 @@ fn nobody_outside_can_be_connected_to() {
     let words = &["connect to a path", path.to_str().unwrap()];
     Escape { words, stopped_by: &stopped_by, always, policy }.try_it();
 
+    let policy = Ok("sendmsg");
     Escape { words: &["pass a descriptor"], stopped_by: NONE, always, policy }.try_it();
 }
 

@@ -34,6 +34,11 @@ const PROGRAMS: &[(&str, &[&str], Says)] = &[
         Says("42\nno\n", 0),
     ),
     ("/usr/bin/python3", &["-I", "-c", "import socket, selectors; print(6 * 7)"], Says("42\n", 0)),
+    (
+        "/usr/bin/python3",
+        &["-I", "-c", "import asyncio; asyncio.run(asyncio.to_thread(print, 42))"],
+        Says("42\n", 0),
+    ),
     ("/usr/bin/python3", &["-I", "-c", "open('/new', 'w')"], Says("PermissionError", 1)),
     ("/usr/bin/sqlite3", &[":memory:", "select 6 * 7;"], Says("42\n", 0)),
     ("/usr/bin/lua", &["-e", "print(6 * 7)"], Says("42\n", 0)),
