@@ -58,6 +58,12 @@ pub enum JailError {
     /// Standard input is a directory, from which paths would lead to others.
     #[error("standard input is a directory; give a file, a pipe or nothing")]
     Input,
+    /// A descriptor was to be lent that is a directory, from which paths would lead to others.
+    #[error("the descriptor for {number} is a directory; lend files, and grant directories by path")]
+    Directory {
+        /// The number.
+        number: i32,
+    },
     /// A path, an argument or a variable cannot be passed on.
     #[error("{what} {value:?} cannot be passed to a program; {advice}")]
     Text {

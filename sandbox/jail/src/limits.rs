@@ -10,8 +10,9 @@ pub struct JailLimits {
     /// Address space, reservations included: bytes. The channel's and the region's mappings count.
     pub address_space_bytes: u64,
     /// Of that, what is for the program alone (its data, its threads' stacks, private mappings that
-    /// it may store to): bytes. So it cannot give back what it shares with the host and have as
-    /// much of its own instead.
+    /// it may store to): bytes. It bounds programs that allocate as programs do. One that gives back
+    /// what it shares with the host, and makes memory of its own read-only for a moment, gets as much
+    /// as the address space has: only a control group counts what is in use.
     pub private_bytes: u64,
     /// Memory in use, if there is a limit: bytes. Only a control group can count it
     /// ([`Layer::ControlGroup`]).

@@ -17,10 +17,15 @@ use holdfast_types::PathAccess;
 use crate::jail::PathGrant;
 use crate::policy::modes::SPECIAL_BITS;
 use crate::policy::{Group, Policy};
+use crate::program::LIBRARY_DIRECTORIES;
+
+const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// The policy with the groups that these grants allow.
 pub(crate) fn allow(policy: Policy, grants: &[PathGrant]) -> Policy {
-    if grants.is_empty() || grants.iter().any(|grant| holds_processes(&grant.host)) {
+    let libraries = LIBRARY_DIRECTORIES.into_iter().map(Path::new);
+    let mut places = libraries.chain(grants.iter().map(|grant| &*grant.host));
+    if grants.is_empty() || holds_processes(&mut places) {
         return policy;
     }
     let has_special_bits = |grant: &PathGrant| {
@@ -32,19 +37,26 @@ pub(crate) fn allow(policy: Policy, grants: &[PathGrant]) -> Policy {
     if grants.iter().any(has_special_bits) { policy } else { policy.with(Group::Modes) }
 }
 
-/// Whether a process file system is at a path, below it or around it, as far as this process's mounts
-/// say.
-fn holds_processes(path: &Path) -> bool {
-    let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return true };
-    let Ok(path) = path.canonicalize() else { return true };
-    let is_there = |line: &str| {
-        let Some((place, kind)) = line.split_once(" - ") else { return true };
-        let Some(place) = place.split(' ').nth(4) else { return true };
-        // Spaces and the like are written as numbers.
-        let place = Path::new(place.split('\\').next().unwrap_or_default());
-        kind.starts_with("proc ") && (place.starts_with(&path) || path.starts_with(place))
+/// Whether a process file system is at one of these paths, below it or around it, as far as this
+/// process's mounts say. Paths that are not there, as some of the system's libraries, hold none.
+fn holds_processes<'a>(paths: &mut dyn Iterator<Item = &'a Path>) -> bool {
+    let Ok(mounts) = fs::read_to_string(MOUNTS) else { return true };
+    paths.filter(|path| path.symlink_metadata().is_ok()).any(|path| {
+        let Ok(path) = path.canonicalize() else { return true };
+        mounts.lines().any(|line| mounts_processes(line, &path))
+    })
+}
+
+/// Whether a line of the mounts is of a process file system that a path holds, or lies in.
+fn mounts_processes(line: &str, path: &Path) -> bool {
+    let Some((place, kind)) = line.split_once(" - ") else { return true };
+    let Some(place) = place.split(' ').nth(4) else { return true };
+    // Spaces and the like are written as numbers behind a backslash, which is not worth reading.
+    let is_near = place.contains('\\') || {
+        let place = Path::new(place);
+        place.starts_with(path) || path.starts_with(place)
     };
-    mounts.lines().any(is_there)
+    kind.starts_with("proc ") && is_near
 }
 
 #[cfg(test)]
@@ -53,10 +65,16 @@ mod tests {
 
     #[test]
     fn process_file_systems_are_found_from_all_sides() {
+        let holds = |path: &str| holds_processes(&mut [Path::new(path)].into_iter());
         for path in ["/proc", "/proc/self", "/"] {
-            assert!(holds_processes(Path::new(path)), "{path}");
+            assert!(holds(path), "{path}");
         }
-        assert!(!holds_processes(Path::new("/usr")));
-        assert!(holds_processes(Path::new("/not there")));
+        assert!(!holds("/usr") && !holds("/not there"));
+        let line = |place| format!("36 35 0:31 / {place} rw,relatime shared:1 - proc proc rw");
+        let near = |place, path| mounts_processes(&line(place), Path::new(path));
+        assert!(near("/a/b/proc", "/a/b") && near("/a/b", "/a/b/c"));
+        assert!(near("/a/my\\040root/proc", "/a/my root"));
+        assert!(!near("/a/bc/proc", "/a/b"));
+        assert!(!mounts_processes("36 35 0:31 / /a/b rw - tmpfs proc rw", Path::new("/a")));
     }
 }

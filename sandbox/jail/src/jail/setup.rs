@@ -47,13 +47,16 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     if let Some(number) = jail.wrong_descriptor {
         return Err(JailError::Descriptor { number });
     }
-    // A path that begins there would lead out of its root.
-    let is_directory = |input: &OwnedFd| {
-        let found = rustix::fs::fstat(input);
-        found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory)
+    // A path that begins in a directory would lead out of its root.
+    let may_be_directory = |file: &OwnedFd| {
+        let found = rustix::fs::fstat(file);
+        !found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) != FileType::Directory)
     };
-    if jail.stdin.as_ref().is_some_and(is_directory) {
+    if jail.stdin.as_ref().is_some_and(may_be_directory) {
         return Err(JailError::Input);
+    }
+    if let Some((&number, _)) = jail.descriptors.iter().find(|(_, file)| may_be_directory(file)) {
+        return Err(JailError::Directory { number });
     }
     let machine = Machine::get();
     let supervisor = Supervisor::get()
@@ -77,7 +80,8 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     }
     let discards_output = jail.stdio == JailStdio::Null;
     // Of its output it may make copies, and change the mode of a copy: of no device of the host's.
-    if discards_output && policy.has(Group::Attributes) {
+    let may_change = policy.has(Group::Attributes) || policy.has(Group::Modes);
+    if discards_output && may_change {
         jail.stdio = JailStdio::Capture { limit_bytes: 0 };
     }
     // No process gets a better place than its parent has: that is refused.

@@ -15,7 +15,8 @@ use libc::{
 use super::base::SHARED_MEMORY;
 use super::rule::Action::{Ask, Errno};
 use super::rule::{
-    NOT_EXECUTABLE, Question, Rule, SHARED_FILE, at_least, at_most, is, own_descriptor, plain, rule,
+    NOT_EXECUTABLE, Question, Rule, SHARED_FILE, at_least, at_most, bits, is, own_descriptor,
+    plain, rule,
 };
 
 const SEALED: &str = "questions about paths end with the loading";
@@ -229,6 +230,12 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_request_key, Errno(ENOSYS), SYSTEM_V),
     plain(libc::SYS_keyctl, Errno(ENOSYS), SYSTEM_V),
     // Memory.
+    rule(
+        libc::SYS_mmap,
+        &[NOT_EXECUTABLE, bits(3, libc::MAP_GROWSDOWN as u64, libc::MAP_GROWSDOWN as u64)],
+        Errno(ENOMEM),
+        "it counts as a stack, which the limit of memory does not",
+    ),
     rule(
         libc::SYS_mmap,
         &[NOT_EXECUTABLE, SHARED_MEMORY],

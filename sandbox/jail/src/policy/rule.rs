@@ -201,7 +201,8 @@ const ALL_BITS: u64 = u64::MAX;
 
 /// The flags of a mapping that say what kind it is: private or shared, of a file or not, of
 /// ordinary pages.
-pub(super) const MAP_TYPES: u64 = 0xf | (libc::MAP_ANONYMOUS | libc::MAP_HUGETLB) as u64;
+pub(super) const MAP_TYPES: u64 =
+    0xf | (libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_GROWSDOWN) as u64;
 
 /// Of `mmap` and `mprotect`: no code.
 pub(super) const NOT_EXECUTABLE: Condition = bits(2, libc::PROT_EXEC as u64, 0);

@@ -230,10 +230,13 @@ fn private_changed_pages_are_found_and_read() {
 ///
 /// Guarantee: sandbox/granted-directories
 #[test]
-fn standard_input_is_no_directory() {
+fn no_descriptor_that_is_lent_is_a_directory() {
     let directory = std::fs::File::open("/usr").unwrap();
     let refused = jail(&["prints", ""]).stdin(directory.into()).spawn();
     assert!(matches!(refused, Err(JailError::Input)), "{refused:?}");
+    let directory = std::fs::File::open("/usr").unwrap();
+    let refused = jail(&["prints", ""]).descriptor(3, directory.into()).spawn();
+    assert!(matches!(refused, Err(JailError::Directory { number: 3 })), "{refused:?}");
 }
 
 /// The descriptors of a program have the requested numbers, and it has no others.

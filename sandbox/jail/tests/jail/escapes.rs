@@ -517,8 +517,10 @@ fn the_regions_header_cannot_be_mapped_in_any_way() {
     let data = map(PROT_READ | PROT_WRITE, MAP_SHARED, 4, HEADER_BYTES);
     assert_eq!(run(&data), WORKED);
     // What no limit counts beside a region: see `JailLimits::private_bytes`.
-    let anonymous = map(PROT_READ | PROT_WRITE, MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0);
-    assert_eq!(run(&anonymous), refused(libc::ENOMEM));
+    for flags in [MAP_SHARED, MAP_PRIVATE | libc::MAP_GROWSDOWN] {
+        let uncounted = map(PROT_READ | PROT_WRITE, flags | libc::MAP_ANONYMOUS, -1, 0);
+        assert_eq!(run(&uncounted), refused(libc::ENOMEM), "{flags:#x}");
+    }
     for protection in
         [0, PROT_READ, PROT_WRITE, PROT_READ | PROT_WRITE, PROT_EXEC, PROT_READ | PROT_EXEC]
     {
