@@ -59,7 +59,9 @@ pub enum JailError {
     #[error("standard input is a directory; give a file, a pipe or nothing")]
     Input,
     /// A descriptor was to be lent that is a directory, from which paths would lead to others.
-    #[error("the descriptor for {number} is a directory; lend files, and grant directories by path")]
+    #[error(
+        "the descriptor for {number} is a directory; lend files, and grant directories by path"
+    )]
     Directory {
         /// The number.
         number: i32,

@@ -39,7 +39,7 @@ pub(crate) fn allow(policy: Policy, grants: &[PathGrant]) -> Policy {
 
 /// Whether a process file system is at one of these paths, below it or around it, as far as this
 /// process's mounts say. Paths that are not there, as some of the system's libraries, hold none.
-fn holds_processes<'a>(paths: &mut dyn Iterator<Item = &'a Path>) -> bool {
+fn holds_processes(paths: &mut dyn Iterator<Item = &Path>) -> bool {
     let Ok(mounts) = fs::read_to_string(MOUNTS) else { return true };
     paths.filter(|path| path.symlink_metadata().is_ok()).any(|path| {
         let Ok(path) = path.canonicalize() else { return true };
