@@ -129,9 +129,11 @@ impl Applets {
             Request::Close { applet } => match self.table.get(&applet) {
                 // Behind the calls that wait.
                 Some(Slot::Running { orders, handle }) => {
-                    handle.wait_no_more();
-                    let is_gone = orders.send(Order::Close).is_err();
-                    Ok(is_gone.then(|| message::ended(applet, Kind::Closed, "")))
+                    let is_gone = handle.wait_no_more() && orders.send(Order::Close).is_err();
+                    // Its thread tells its end, unless it panicked. Told twice, it would end the
+                    // next applet of the number.
+                    let is_untold = is_gone && !handle.is_over();
+                    Ok(is_untold.then(|| message::ended(applet, Kind::Closed, "")))
                 }
                 Some(Slot::Receiving { .. }) => {
                     self.table.remove(&applet);
@@ -281,6 +283,7 @@ impl Applets {
             opener: Arc::clone(&self.host.opener),
             handle: Arc::clone(&handle),
             outbox: self.outbox.clone(),
+            runtime: tokio::runtime::Handle::current(),
             counted,
         };
         match quiet_thread::spawn("applet", move || worker.run(&taken)) {

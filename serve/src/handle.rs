@@ -13,8 +13,6 @@ use crate::message::PARTS_AHEAD;
 
 /// A page that has died asks for nothing more; it is looked for so often.
 const LOOK: Duration = Duration::from_millis(200);
-/// Parts that a page may ask for in advance.
-const PARTS_MAX: u32 = 4096;
 /// Between two attempts to cancel a call that is just beginning.
 const AGAIN: Duration = Duration::from_millis(2);
 
@@ -39,7 +37,9 @@ struct State {
 
 struct Pending {
     is_cancelled: bool,
-    parts: u32,
+    /// How many more the page takes. They are made one by one, as the connection takes them, so any
+    /// number costs no memory.
+    parts: u64,
 }
 
 impl Handle {
@@ -74,7 +74,7 @@ impl Handle {
 
     /// Notes a call; `false` when there is one of this number.
     pub(crate) fn add(&self, call: u32) -> bool {
-        let pending = Pending { is_cancelled: false, parts: PARTS_AHEAD };
+        let pending = Pending { is_cancelled: false, parts: PARTS_AHEAD.into() };
         self.lock().pending.insert(call, pending).is_none()
     }
 
@@ -121,7 +121,7 @@ impl Handle {
     /// The page takes more parts of a call.
     pub(crate) fn more(&self, call: u32, parts: u32) {
         if let Some(pending) = self.lock().pending.get_mut(&call) {
-            pending.parts = pending.parts.saturating_add(parts).min(PARTS_MAX);
+            pending.parts = pending.parts.saturating_add(parts.into());
         }
         self.changed.notify_all();
     }
@@ -135,10 +135,11 @@ impl Handle {
         self.stop_running();
     }
 
-    /// The page closes the applet: no stream waits for it any more.
-    pub(crate) fn wait_no_more(&self) {
-        self.lock().is_last = true;
+    /// The page closes the applet: no stream waits for it any more. `false` when it did so before.
+    pub(crate) fn wait_no_more(&self) -> bool {
+        let was_last = std::mem::replace(&mut self.lock().is_last, true);
         self.changed.notify_all();
+        !was_last
     }
 
     /// Cancels all calls: the page is gone.
@@ -176,5 +177,34 @@ impl Handle {
 impl State {
     fn is_given_up(&self, call: u32) -> bool {
         self.is_closing || self.pending.get(&call).is_none_or(|pending| pending.is_cancelled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However often a page closes an applet, one close is passed on.
+    ///
+    /// Guarantee: serve/flood
+    #[test]
+    fn only_the_first_close_counts() {
+        let handle = Handle::default();
+        assert!(handle.wait_no_more());
+        assert!(!handle.wait_no_more());
+    }
+
+    /// A page gets as many parts as it asks for.
+    ///
+    /// Guarantee: serve/calls
+    #[test]
+    fn all_parts_asked_for_are_sent() {
+        let handle = Handle::default();
+        assert!(handle.add(1));
+        (0..2).for_each(|_| handle.more(1, 5000));
+        // The part beyond is refused then, not waited for.
+        handle.wait_no_more();
+        let asked = 10_000 + PARTS_AHEAD as usize;
+        assert_eq!((0..2 * asked).take_while(|_| handle.take_part(1)).count(), asked);
     }
 }

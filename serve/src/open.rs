@@ -12,8 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use holdfast_applet::{
-    Applet, AppletError, Command, Failure, Grants, Limits, MAX_HEAP_LIMIT_BYTES, SandboxKind,
-    Stdio, WasmError,
+    Applet, AppletError, Command, Failure, Grants, JailError, Limits, MAX_HEAP_LIMIT_BYTES,
+    SandboxKind, Stdio, WasmError,
 };
 use holdfast_fetch::AppletHash;
 use holdfast_identity::{
@@ -32,6 +32,9 @@ const OUTPUT_BYTES_MAX: usize = 4096;
 /// Argument 0 of every applet: the path of its file would say where this user keeps things.
 const NAME: &str = "applet";
 const AGAIN: Duration = Duration::from_millis(10);
+/// How often a program is examined again that changed meanwhile, and after which time.
+const EXAMINE_AGAIN_MAX: usize = 5;
+const EXAMINE_AGAIN: Duration = Duration::from_millis(20);
 
 /// Why an applet did not start.
 pub(crate) struct NotStarted {
@@ -75,10 +78,7 @@ impl Opener {
     ) -> Result<Applet, NotStarted> {
         let limits = self.limits_of(&asked.limits)?;
         let wanted = wanted(&asked.heaps)?;
-        let file = AppletFile::of_path(&path).map_err(|error| match error {
-            SignatureError::Io(_) => refused(Kind::Other, error),
-            error => refused(Kind::NotAnApplet, error),
-        })?;
+        let file = examine(|| AppletFile::of_path(&path))?;
         if file.hash().to_bytes() != asked.sha256.to_bytes() {
             let found = AppletHash::from_bytes(file.hash().to_bytes());
             return Err(refused(Kind::WrongHash, format!("the applet has SHA-256 {found}")));
@@ -238,6 +238,27 @@ impl Opener {
     }
 }
 
+/// Examines a program. Another start that notes its use in the cache changes its times, so one that
+/// changed meanwhile is examined again.
+fn examine(
+    mut read: impl FnMut() -> Result<AppletFile, SignatureError>,
+) -> Result<AppletFile, NotStarted> {
+    let mut again = 0;
+    loop {
+        match read() {
+            Ok(file) => return Ok(file),
+            Err(SignatureError::Changed) if again < EXAMINE_AGAIN_MAX => {
+                again += 1;
+                std::thread::sleep(EXAMINE_AGAIN);
+            }
+            Err(error @ (SignatureError::Changed | SignatureError::Io(_))) => {
+                return Err(refused(Kind::Other, error));
+            }
+            Err(error) => return Err(refused(Kind::NotAnApplet, error)),
+        }
+    }
+}
+
 /// Why a heap was not opened.
 enum NotOpened {
     Region(RegionError),
@@ -273,7 +294,9 @@ fn kind_of_region(error: &RegionError) -> Kind {
 fn kind_of(failure: &Failure) -> Kind {
     match failure {
         Failure::Wasm(error) => kind_of_wasm(error),
-        Failure::NotServing { .. } | Failure::ChannelVersion { .. } => Kind::NotAnApplet,
+        Failure::NotServing { .. }
+        | Failure::ChannelVersion { .. }
+        | Failure::Jail(JailError::NotNative { .. }) => Kind::NotAnApplet,
         Failure::LimitNotOffered { .. } | Failure::Heaps(_) => Kind::Refused,
         Failure::Heap(error) => kind_of_region(error),
         Failure::Ended { .. } | Failure::Protocol { .. } => Kind::Died,
@@ -317,5 +340,35 @@ pub(crate) fn output_of(error: &AppletError) -> String {
         "" => String::new(),
         said if error.is_output_truncated => format!("\nit wrote, and more: {said}"),
         said => format!("\nit wrote: {said}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of a program that changes so often while it is examined.
+    fn examined(changes: usize) -> Result<AppletFile, Kind> {
+        let mut left = changes;
+        let found = examine(|| match left {
+            0 => AppletFile::of_bytes(b"program"),
+            _ => {
+                left -= 1;
+                Err(SignatureError::Changed)
+            }
+        });
+        found.map_err(|error| error.kind)
+    }
+
+    /// A program that another start marks as used meanwhile starts; one that never rests is not
+    /// said to be no applet.
+    ///
+    /// Guarantee: serve/content-addressed
+    #[test]
+    fn changed_program_is_examined_again() {
+        for changes in [0, 1, EXAMINE_AGAIN_MAX] {
+            assert!(examined(changes).is_ok(), "{changes}");
+        }
+        assert_eq!(examined(usize::MAX), Err(Kind::Other));
     }
 }

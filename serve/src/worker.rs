@@ -59,6 +59,8 @@ pub(crate) struct Worker {
     pub(crate) opener: Arc<Opener>,
     pub(crate) handle: Arc<Handle>,
     pub(crate) outbox: Sender<Vec<u8>>,
+    /// Of the connection.
+    pub(crate) runtime: tokio::runtime::Handle,
     /// Counts it until it is gone.
     pub(crate) counted: Counted<GivenName>,
 }
@@ -83,10 +85,15 @@ impl Worker {
             Ok(applet) => self.serve(Arc::new(applet), orders),
             Err(error) => (error.kind, self.for_page(error.kind, &error.words) + &error.output),
         };
-        // From here on the number and the place are free.
+        let ended = message::ended(self.applet, kind, &words);
+        // This thread counts while it waits: a page that does not read gets no further ones.
+        let room = self.runtime.block_on(self.outbox.reserve());
+        // From here on the number and the place are free, before the page can know it.
         self.handle.end();
         drop(self.counted);
-        let _ = self.outbox.blocking_send(message::ended(self.applet, kind, &words));
+        if let Ok(room) = room {
+            room.send(ended);
+        }
     }
 
     /// Serves, ends the applet, and tells why.
@@ -216,5 +223,64 @@ impl Worker {
     /// Waits while the page does not read; `false` when it is gone.
     fn send(&self, message: Vec<u8>) -> bool {
         self.outbox.blocking_send(message).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use holdfast_fetch::AppletHash;
+    use holdfast_region::{NameSpace, Places};
+
+    use super::*;
+    use crate::counted::{Counter, Share};
+    use crate::discretion::Notices;
+    use crate::limits::ServeLimits;
+    use crate::message::LimitsBody;
+
+    /// The thread of an applet that has ended counts until a page takes its end, and no longer: the
+    /// place is free when the page reads of it.
+    ///
+    /// Guarantee: serve/applet-limits
+    #[test]
+    fn applet_counts_until_its_end_has_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = Places::at(folder.path().join("home"), folder.path().join("pool")).unwrap();
+        let opener = Opener {
+            names: NameSpace::new(places),
+            limits: ServeLimits::default(),
+            notices: Notices::default(),
+            making: Mutex::default(),
+        };
+        // No file is looked at for a start that asks for no memory.
+        let limits = LimitsBody { memory_bytes: Some(0), ..LimitsBody::default() };
+        let sha256 = AppletHash::from_bytes([0; 32]);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let page = GivenName::parse("page").unwrap();
+        let counter = Counter::new(Share::Fixed(1), 1);
+        let handle = Arc::new(Handle::default());
+        let (outbox, mut outgoing) = tokio::sync::mpsc::channel(1);
+        outbox.try_send(b"unread".to_vec()).unwrap();
+        let worker = Worker {
+            applet: 1,
+            path: PathBuf::from("applet"),
+            page: page.clone(),
+            asked: StartBody { sha256, heaps: Vec::new(), limits },
+            opener: Arc::new(opener),
+            handle: Arc::clone(&handle),
+            outbox,
+            runtime: runtime.handle().clone(),
+            counted: counter.take(&page).unwrap(),
+        };
+        let (_orders, taken) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || worker.run(&taken));
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!((handle.is_over(), counter.all()), (false, 1), "nothing was read");
+        assert_eq!(outgoing.blocking_recv().unwrap(), b"unread");
+        let ended = outgoing.blocking_recv().unwrap();
+        assert_eq!((handle.is_over(), counter.all()), (true, 0));
+        assert_eq!((ended[0], ended[5]), (0x87, Kind::Refused as u8));
+        thread.join().unwrap();
     }
 }

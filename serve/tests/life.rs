@@ -293,7 +293,10 @@ fn what_does_not_serve_is_no_applet() {
     let home = Home::new();
     let served = home.serve();
     let mut client = served.connect();
-    for program in [applet("guestbook"), b"no program".to_vec()] {
+    // Of another machine: AArch64.
+    let mut foreign = applet("echo");
+    foreign[18] = 183;
+    for program in [applet("guestbook"), b"no program".to_vec(), foreign] {
         let Err(Failed { kind: 11, .. }) = client.start(&program, &["tally"]) else {
             panic!("it serves")
         };

@@ -3,6 +3,8 @@
 //! Invariants:
 //! - A file gets its name only when it is complete, durable and has the hash that the name says.
 //! - [`AppletCache::find`] reads the whole file each time; one with other bytes is removed.
+//! - A file that is good is not replaced, and using it changes its times once a minute at most:
+//!   others hash it meanwhile, and take a new change time for a change.
 //! - The cache never holds more than its limit for longer than one store takes; the file that was
 //!   stored last stays.
 
@@ -25,6 +27,8 @@ const FOLDER: &str = "applets";
 const INCOMING: &str = "incoming-";
 /// A file that is still incomplete after this time has lost its writer.
 const INCOMING_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// A use is noted when the one noted before is older than this.
+const TOUCH_AFTER: Duration = Duration::from_secs(60);
 /// A native program is executed from here.
 const MODE: u32 = 0o700;
 const READ_BYTES: usize = 64 << 10;
@@ -128,8 +132,10 @@ impl AppletCache {
         if found != hash {
             return self.remove(&name).map(|()| None);
         }
-        // Used now, so evicted last. A home that cannot be written to has applets all the same.
-        let _ = file.set_modified(SystemTime::now());
+        if is_touch_due(&file) {
+            // Used now, so evicted last. A home that cannot be written to has applets all the same.
+            let _ = file.set_modified(SystemTime::now());
+        }
         Ok(Some(path))
     }
 
@@ -144,7 +150,7 @@ impl AppletCache {
         Ok(Incoming { file, hasher: Sha256::new(), asked: hash, bytes: 0, bytes_max })
     }
 
-    /// Gives a complete applet its name, and returns its path.
+    /// Gives a complete applet its name, unless it is here already, and returns its path.
     ///
     /// # Errors
     /// `WrongHash`; `Io`.
@@ -158,6 +164,11 @@ impl AppletCache {
         let failed = |source| CacheError::Io { step: "write", path: path.clone(), source };
         file.as_file().set_permissions(Permissions::from_mode(MODE)).map_err(failed)?;
         file.as_file().sync_all().map_err(failed)?;
+        // Another page stored it meanwhile, and may be starting it. One that cannot be read is
+        // replaced.
+        if let Ok(Some(kept)) = self.find(asked) {
+            return Ok(kept);
+        }
         file.persist(&path).map_err(|error| failed(error.error))?;
         self.evict(&path)?;
         Ok(path)
@@ -225,6 +236,12 @@ impl Incoming {
     }
 }
 
+/// Whether the last use of a file was noted long ago, or in a time that the clock has left again.
+fn is_touch_due(file: &fs::File) -> bool {
+    let modified = file.metadata().and_then(|metadata| metadata.modified());
+    modified.is_ok_and(|modified| modified.elapsed().ok().is_none_or(|age| age > TOUCH_AFTER))
+}
+
 fn hash_of(file: &mut fs::File) -> io::Result<AppletHash> {
     let (mut hasher, mut buffer) = (Sha256::new(), vec![0; READ_BYTES]);
     loop {
@@ -239,6 +256,8 @@ fn hash_of(file: &mut fs::File) -> io::Result<AppletHash> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     fn hash(bytes: &[u8]) -> AppletHash {
@@ -296,6 +315,50 @@ mod tests {
         assert!(matches!(incoming.write(b"12345"), Err(CacheError::TooLarge { bytes_max: 4 })));
         drop(incoming);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    /// A use right after another leaves the file's times as they are: a start that hashes it
+    /// meanwhile would take it for changed.
+    ///
+    /// Guarantee: serve/content-addressed
+    #[test]
+    fn repeated_use_leaves_the_file_untouched() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = AppletCache::at(folder.path(), 1000).unwrap();
+        let path = keep(&cache, b"applet");
+        let now = SystemTime::now();
+        for modified in [now - 2 * TOUCH_AFTER, now + 60 * TOUCH_AFTER] {
+            fs::File::open(&path).unwrap().set_modified(modified).unwrap();
+            assert!(cache.find(hash(b"applet")).unwrap().is_some());
+            let touched = fs::metadata(&path).unwrap();
+            assert!(touched.modified().unwrap() < now + 30 * TOUCH_AFTER);
+            assert!(touched.modified().unwrap() > now - TOUCH_AFTER);
+            // Longer than the steps of the file system's clock.
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(cache.find(hash(b"applet")).unwrap().is_some());
+            let found = fs::metadata(&path).unwrap();
+            assert_eq!(found.modified().unwrap(), touched.modified().unwrap());
+            let changed = |of: &fs::Metadata| (of.ctime(), of.ctime_nsec());
+            assert_eq!(changed(&found), changed(&touched));
+        }
+    }
+
+    /// A second store leaves the file that is there, unless its bytes were changed.
+    ///
+    /// Guarantee: serve/content-addressed
+    #[test]
+    fn second_store_keeps_the_first_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = AppletCache::at(folder.path(), 1000).unwrap();
+        let path = keep(&cache, b"applet");
+        let first = fs::File::open(&path).unwrap();
+        assert_eq!(keep(&cache, b"applet"), path);
+        let inode = |found: fs::Metadata| (found.dev(), found.ino());
+        assert_eq!(inode(fs::metadata(&path).unwrap()), inode(first.metadata().unwrap()));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        fs::write(&path, b"poison").unwrap();
+        assert_eq!(keep(&cache, b"applet"), path);
+        assert_eq!(fs::read(&path).unwrap(), b"applet");
     }
 
     /// A full cache gives up what was used least recently.
