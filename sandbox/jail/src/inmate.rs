@@ -44,7 +44,7 @@ pub(crate) struct Inmate {
     inherited_peak_bytes: u64,
     /// Bytes of each stream that are kept.
     pub(crate) kept_bytes: usize,
-    /// Nobody wants what it writes: it is neither counted nor kept.
+    /// The host discards what it writes, which is neither counted nor kept.
     pub(crate) discards_output: bool,
     pub(crate) on_end: Vec<Arc<dyn Fn() + Send + Sync>>,
     pub(crate) crossings: Mark,

@@ -4,8 +4,8 @@
 //! Landlock confines a program, these calls would reach other files of its user; and so they would
 //! through a process file system (`crate::jail::attributes`).
 //!
-//! Invariant: what the host opened is not to be reached here. Descriptors that were given are told
-//! apart by their numbers; of standard output and error the program may make copies, and where
+//! Invariant: these rules reach nothing that the host opened. The numbers tell descriptors that were
+//! given apart; of standard output and error the program may make copies, and where
 //! these rules hold they are pipes.
 
 #![forbid(unsafe_code)]

@@ -26,7 +26,7 @@ const OPENED: &str = "a file that it opened";
 const WAITS: &str = "waits on descriptors that it has, as poll does";
 const COPY: &str = "another number for what it opened or may write to anyway";
 const OUTPUT: &str = "not waiting for its output to be read; this end of the pipe is nobody else's";
-/// Both ends of a pair, which nobody else has. Never `sendmsg`: its control messages would give
+/// Both ends of a pair, which no other program has. Never `sendmsg`: its control messages would give
 /// descriptors that were given a second number.
 const PAIR: &str = "a pair of sockets between its own threads; Python's event loop wakes itself so";
 /// Of `socketpair`: one that has no messages to other addresses.
@@ -34,7 +34,7 @@ const STREAM: Condition = bits(1, SOCKET_TYPES, SOCK_STREAM as u64);
 /// All of a type but "not waiting" and "closed at an exec".
 const SOCKET_TYPES: u64 = !(SOCK_NONBLOCK | SOCK_CLOEXEC) as u32 as u64;
 const NO_ADDRESS: Condition = is_double(4, 0);
-/// Of the flags: no urgent bytes, which nobody uses and kernels had holes in.
+/// Of the flags: no urgent bytes. No event loop sends them, and kernels had holes there.
 const ORDINARY_SENDING: Condition = bits(3, !(MSG_NOSIGNAL | MSG_DONTWAIT) as u32 as u64, 0);
 const ORDINARY_RECEIVING: Condition = bits(3, !(MSG_WAITALL | MSG_DONTWAIT) as u32 as u64, 0);
 const TIMER: &str = "a timer that it reads";

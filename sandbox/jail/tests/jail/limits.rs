@@ -229,7 +229,7 @@ fn output_flood_ends_at_its_limit() {
     }
 }
 
-/// What nobody wants to have is not counted, also where it goes through a pipe, as with a directory.
+/// Output that the host discards is not counted, also where a pipe takes it, as with a directory.
 ///
 /// Guarantee: sandbox/memory-limits
 #[test]
