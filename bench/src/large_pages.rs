@@ -1,7 +1,8 @@
 //! Large pages for the memory of all programs, whether they ask for them or not.
 //!
 //! That is how Debian's kernel is built (`CONFIG_TRANSPARENT_HUGEPAGE_ALWAYS`); others give them on
-//! request only, and browsers make no request for the memory of WebAssembly. New memory costs a page fault for each 4 KiB then, instead of one for 2 MiB.
+//! request only, and browsers make no request for the memory of WebAssembly. New memory costs a page
+//! fault for each 4 KiB then, instead of one for 2 MiB.
 //!
 //! Invariant: the setting ends with its value. A kill leaves it in force.
 

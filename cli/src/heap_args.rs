@@ -83,11 +83,11 @@ Examples:
   holdfast heap check --all --json
 
 Exit code 0: every heap is sound; 5: a file of one is damaged, foreign or of a newer format, so that it cannot be read; \
-1: one was read and is damaged; any other code (4: in use): no damage was found, and one could not be read. Of several heaps the worst counts, in this \
-order. JSON has a row for each heap: `state` is sound, damaged, bad-file, held, missing or unchecked, `sound` is null \
-where it is not known, and `error` says why. A heap that is sound can have lost redundancy: one of the two headers of a \
-file, or the checkpoint or journal beside a whole image. That is said, and no damage: nothing is lost, and `holdfast heap \
-repair` mends it, but the next fault in the same place would cost more.";
+1: one was read and is damaged; any other code (4: in use): no damage was found, and one could not be read. Of several \
+heaps the worst counts, in this order. JSON has a row for each heap: `state` is sound, damaged, bad-file, held, missing or \
+unchecked, `sound` is null where it is not known, and `error` says why. A heap that is sound can have lost redundancy: one \
+of the two headers of a file, or the checkpoint or journal beside a whole image. That is said, and no damage: nothing is \
+lost, and `holdfast heap repair` mends it, but the next fault in the same place would cost more.";
 
 pub const TIDY_HELP: &str = "\
 Examples:

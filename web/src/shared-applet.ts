@@ -130,8 +130,8 @@ machine");
       this.#closing.signal.throwIfAborted();
       const applet = this.#applet;
       if (applet !== undefined) return await callHere(applet, name, bytes, noted);
-      // The applet of this tab ended while the call waited. A tab gets no messages from itself, so nobody
-      // would answer.
+      // While the call waited, the applet of this tab ended. A tab does not receive its own messages: a call
+      // sent to this tab would get no answer.
       if (owner === this.#self) continue;
       const output = await this.#callThere(owner, name, bytes, noted);
       if (output !== undefined) return output;

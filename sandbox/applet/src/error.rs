@@ -141,8 +141,8 @@ pub enum Failure {
         /// The process that has it.
         owner: u32,
     },
-    /// The thread that starts the applet anew has a stream of its results open, is in a host function
-    /// that the applet called, or is asked whether its call or start goes on.
+    /// The calling thread cannot start this applet anew: it reads a stream of the applet's results,
+    /// runs a host function that the applet called, or answers whether a call or start of it goes on.
     #[error(
         "this thread has a stream of the applet open, is in a host function that the applet called, or is asked whether \
          its call or start goes on; end that first"

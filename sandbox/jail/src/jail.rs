@@ -158,8 +158,8 @@ impl Jail {
     ///
     /// The policy keeps what can be done through it. Without a root of its own ([`Layer::Mounts`]),
     /// or with a process file system granted, a program may open the same file anew under
-    /// `/proc/self/fd`: for reading while loading, for writing where directories are granted. Landlock forbids that for files that have a path, and
-    /// not for files in memory: seal those.
+    /// `/proc/self/fd`: for reading while loading, for writing where directories are granted.
+    /// Landlock forbids that for files that have a path, and not for files in memory: seal those.
     pub fn descriptor(mut self, number: RawFd, descriptor: OwnedFd) -> Jail {
         if !(3..64).contains(&number) || self.descriptors.insert(number, descriptor).is_some() {
             self.wrong_descriptor = Some(number);

@@ -1,8 +1,8 @@
 //! The program's own root: a tmpfs with the loader's files and what was granted, and nothing else.
 //!
 //! Invariants:
-//! - All of it is read-only, without set-user bits and without any device but those of [`DEVICES`]; only
-//!   directories granted for writing can be written to, and what is there cannot be executed.
+//! - All of it is read-only, without set-user bits and without any device but those of [`DEVICES`];
+//!   only directories granted for writing can be written to, and what is there cannot be executed.
 //! - What is mounted is looked up before anything of the program runs.
 //! - Nothing is made in what comes from the host: places are made before the first of it is there.
 //! - The most specific grant counts, in whatever order they are named: what lies in another one is

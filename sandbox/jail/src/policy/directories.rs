@@ -25,7 +25,8 @@ use super::rule::{
 const OWN: &[Condition] = &[own_descriptor(0)];
 const THERE: &str = "what is there in granted directories; without a file to make, no mode counts";
 /// A file that the program opened, under the number of its standard output or error, as a shell and
-/// `dd` redirect; by themselves these are pipes, for which the kernel refuses all of it.
+/// `dd` redirect; by themselves these are pipes or `/dev/null`, for which the kernel refuses all of
+/// it.
 const OUTPUT: &[Condition] = &[is(0, 1)];
 const ERROR: &[Condition] = &[is(0, 2)];
 const OPENED: &str = "a file that it opened";

@@ -3,7 +3,7 @@
 //!
 //! A refusal widens nothing: the call is not carried out. What no program does in good faith is not
 //! here, so that it stays a violation: other processes, other programs, name spaces, mounts,
-//! devices, what types into a terminal, and any second number for a descriptor that was given.
+//! tracing, what types into a terminal, and any second number for a descriptor that was given.
 
 #![forbid(unsafe_code)]
 
